@@ -129,8 +129,8 @@ func (a Agents) Explain(logs []agentlog.Log) finding.List {
 	}
 	for _, p := range a.Pods {
 		if p.Labels[v1alpha1.LabelComponent] == componentDeployer && !p.Spec.HostNetwork {
-			out = append(out, finding.New(CodeAgentNetwork, "host-deployer cannot reach its virtual machine", "pod "+p.Name+" has a network of its own (hostNetwork is not set)",
-				"ocadm cluster update; a DaemonSet that this operator did not make needs hostNetwork: true"))
+			out = append(out, finding.New(CodeAgentNetwork, "host-deployer cannot reach its virtual machine", "pod "+p.Name+" has its own network (hostNetwork is not set)",
+				"ocadm cluster update; a DaemonSet that this operator did not create needs hostNetwork: true"))
 		}
 	}
 	return append(out, agentlog.Explain(logs)...)

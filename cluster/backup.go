@@ -126,13 +126,13 @@ func (m *making) warn(r workflow.Reporter, f finding.Finding) {
 // backupSteps returns the steps of action Backup.
 func backupSteps() []workflow.Phase[*making] {
 	return []workflow.Phase[*making]{
-		{Name: "prepare", Short: "Look at the place and the databases", Timeout: longStep, Run: step((*making).prepare)},
+		{Name: "prepare", Short: "Check the destination and the databases", Timeout: longStep, Run: step((*making).prepare)},
 		{Name: "dump", Short: "Write the databases, passwords and options into the file", Timeout: longStep, Run: step((*making).dump)},
 		{
 			Name: "etcd", Short: "Store the newest snapshot of etcd beside the file", Timeout: longStep, Run: step((*making).etcd),
 			Skip: func(m *making) string {
 				if m.Snapshots.Dir == "" || m.Out != nil {
-					return "without --etcd-snapshots there is none"
+					return "--etcd-snapshots was not given"
 				}
 				return ""
 			},
@@ -144,7 +144,7 @@ func backupSteps() []workflow.Phase[*making] {
 				case m.Out != nil:
 					return "a stream cannot be read back"
 				case m.SkipProof:
-					return "no proof was asked for"
+					return "no proof was requested"
 				}
 				return ""
 			},
@@ -153,7 +153,7 @@ func backupSteps() []workflow.Phase[*making] {
 			Name: "retention", Short: "Remove older backups", Timeout: longStep, Run: step((*making).retain),
 			Skip: func(m *making) string {
 				if m.Out != nil || m.Keep == 0 {
-					return "all are kept"
+					return "all backups are kept"
 				}
 				return ""
 			},
@@ -209,8 +209,8 @@ func betweenReleases(ctx context.Context, c client.Client, cr *v1alpha1.Onecloud
 	default:
 		return nil
 	}
-	return finding.New("OCA-7421", "Another operation of the cloud runs", fmt.Sprintf("operation %s brings the cloud to another release, and has not ended", name),
-		"ocadm operation show "+name+"; once it has ended, run the command again. Nothing moves? kubectl -n onecloud get pods -l app=onecloud-operator")
+	return finding.New("OCA-7421", "Another operation of the cloud runs", fmt.Sprintf("operation %s moves the cloud to another release, and has not ended", name),
+		"ocadm operation show "+name+"; once it has ended, run the command again. If nothing happens: kubectl -n onecloud get pods -l app=onecloud-operator")
 }
 
 func (m *making) dump(ctx context.Context, r workflow.Reporter) (err error) {
@@ -229,7 +229,7 @@ func (m *making) dump(ctx context.Context, r workflow.Reporter) (err error) {
 func (m *making) prove(ctx context.Context, r workflow.Reporter) error {
 	err := m.plan.Prove(ctx, r, &m.info)
 	if err == nil {
-		r.Changed("every table is as it was saved")
+		r.Changed("every table matches")
 	}
 	return err
 }

@@ -57,7 +57,7 @@ func (m *making) etcd(ctx context.Context, r workflow.Reporter) error {
 }
 
 // errSnapshots is returned if no snapshot on the node is fit for a backup.
-var errSnapshots = errors.New("no snapshot of etcd there is both whole and current")
+var errSnapshots = errors.New("none of its snapshots of etcd is both complete and current")
 
 // current returns an error if the newest whole snapshot is not recent.
 func current(good *snapshot.Info, damaged []string, now time.Time) error {
@@ -65,9 +65,9 @@ func current(good *snapshot.Info, damaged []string, now time.Time) error {
 	case good == nil:
 		return fmt.Errorf("%w: %s", errSnapshots, damaged[0])
 	case snapshot.Future(good.Time, now):
-		return fmt.Errorf("%w: the newest whole one is of %s, which is in the future", errSnapshots, good.Time.Format(time.RFC3339))
+		return fmt.Errorf("%w: the newest complete one is from %s, which is in the future", errSnapshots, good.Time.Format(time.RFC3339))
 	case now.Sub(good.Time) > why.StaleSnapshot:
-		return fmt.Errorf("%w: the newest whole one is of %s", errSnapshots, good.Time.Format(time.RFC3339))
+		return fmt.Errorf("%w: the newest complete one is from %s", errSnapshots, good.Time.Format(time.RFC3339))
 	}
 	return nil
 }
@@ -102,12 +102,12 @@ func removeOld(dir string) {
 // UnpackEtcd unpacks an etcd snapshot that was stored with backups into a new directory below dir. remove deletes that directory.
 func UnpackEtcd(ctx context.Context, w backup.Watcher, s backup.Store, name, dir string, ids ...age.Identity) (file string, remove func(), err error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return "", nil, fmt.Errorf("making a place for the snapshot: %w", err)
+		return "", nil, fmt.Errorf("creating a directory for the snapshot: %w", err)
 	}
 	removeOld(dir)
 	temp, err := os.MkdirTemp(dir, unpacked)
 	if err != nil {
-		return "", nil, fmt.Errorf("making a place for the snapshot: %w", err)
+		return "", nil, fmt.Errorf("creating a directory for the snapshot: %w", err)
 	}
 	remove = func() { _ = os.RemoveAll(temp) } // only root can read what remains
 	var out *os.File
@@ -137,12 +137,12 @@ func etcdFinding(err error) error {
 	case len(finding.Of(err)) > 0:
 		return err
 	case errors.Is(err, backup.ErrCloud):
-		return finding.Errorf("OCA-7428", "The file is of another kind", "ocadm cluster backup restore FILE --identity key.txt", "%w", err)
+		return finding.Errorf("OCA-7428", "The file is of the wrong kind", "ocadm cluster backup restore FILE --identity key.txt", "%w", err)
 	case errors.Is(err, backup.ErrEncrypted):
 		return finding.Errorf("OCA-7404", "The snapshot of etcd cannot be decrypted", "give the secret key of one of the recipients of the backups: "+
 			"ocadm etcd restore FILE --identity key.txt", "%w", err)
 	case errors.Is(err, backup.ErrDamaged):
-		return finding.Errorf("OCA-7405", "The snapshot of etcd is damaged", "use another one; those of this machine: ocadm etcd restore, without FILE", "%w", err)
+		return finding.Errorf("OCA-7405", "The snapshot of etcd is damaged", "use another one; to use one of this machine: ocadm etcd restore, without FILE", "%w", err)
 	}
 	if known := storeFinding(err); known != nil {
 		return known

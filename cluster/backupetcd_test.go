@@ -78,7 +78,7 @@ func TestSnapshotBesideBackup(t *testing.T) {
 		"none":          {withSnapshots(t, to), 0, "node node1 has no snapshot of etcd", "", ""},
 		"no directory":  {gone, 0, "node node1 has no snapshot of etcd", "", ""},
 		"all broken":    {bad, 0, "its end is missing", "OCA-7427", "on node1, as root: ocadm why; then ocadm etcd snapshot"},
-		"old":           {withSnapshots(t, to, 4*time.Hour), 0, "node node1: no snapshot of etcd there is both whole and current: the newest whole one is of ", "OCA-7427", "ocadm why"},
+		"old":           {withSnapshots(t, to, 4*time.Hour), 0, "node node1: none of its snapshots of etcd is both complete and current: the newest complete one is from ", "OCA-7427", "ocadm why"},
 		"future":        {withSnapshots(t, to, -time.Hour), 0, "which is in the future", "OCA-7427", "ocadm why"},
 		"unencrypted":   {withSnapshots(t, nil, time.Hour), 0, "no recipient", "OCA-7427", "ocadm cluster backup schedule --recipient age1…"},
 	} {
@@ -104,7 +104,7 @@ func TestSnapshotBesideBackup(t *testing.T) {
 // TestWithoutEtcd checks that the reason for a missing snapshot includes a remedy.
 func TestWithoutEtcd(t *testing.T) {
 	for want, err := range map[string]error{
-		"make room":         fmt.Errorf("writing: %w", unix.ENOSPC),
+		"free space":        fmt.Errorf("writing: %w", unix.ENOSPC),
 		"mount it read-":    &os.PathError{Op: "open", Path: "/backup/x", Err: unix.EROFS},
 		"correct the cause": errors.New("something else"),
 	} {

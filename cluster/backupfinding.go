@@ -29,7 +29,7 @@ func backupFinding(err error) error {
 	}
 	switch {
 	case errors.Is(err, backup.ErrEtcd):
-		return finding.Errorf("OCA-7428", "The file is of another kind", "ocadm cluster backup list --in PLACE shows backups; to restore etcd, on a control-plane node: "+
+		return finding.Errorf("OCA-7428", "The file is of the wrong kind", "ocadm cluster backup list --in PLACE shows backups; to restore etcd, on a control-plane node: "+
 			"ocadm etcd restore FILE --identity key.txt", "%w", err)
 	case errors.Is(err, backup.ErrEncrypted):
 		return finding.Errorf("OCA-7404", "The backup cannot be decrypted", "give the secret key of one of its recipients with --identity FILE, or its passphrase with "+
@@ -58,7 +58,7 @@ func storeFinding(err error) error {
 	case backup.ReadOnly:
 		return finding.Errorf("OCA-7418", "The directory of the backups cannot be written", "mount it read-write, and let this user write to it; or give another place", "%w", err)
 	case backup.Unreachable:
-		return finding.Errorf("OCA-7413", "The object store cannot be reached", "check the address and the way to it: curl -v https://ENDPOINT", "%w", err)
+		return finding.Errorf("OCA-7413", "The object store cannot be reached", "check the address and the network: curl -v https://ENDPOINT", "%w", err)
 	case backup.Refused:
 		return finding.Errorf("OCA-7414", "The object store refuses the keys", "give keys that may list, read, write and delete there, in AWS_ACCESS_KEY_ID and "+
 			"AWS_SECRET_ACCESS_KEY; for the schedule: ocadm cluster backup schedule --to s3://BUCKET/PATH", "%w", err)
@@ -67,11 +67,11 @@ func storeFinding(err error) error {
 	case backup.Untrusted:
 		return finding.Errorf("OCA-7416", "The certificate of the object store is not trusted", "give the CA that signed it with --s3-ca-file FILE (spec.backup.s3.ca)", "%w", err)
 	case backup.NoTLS:
-		return finding.Errorf("OCA-7416", "The object store talks HTTP, not HTTPS", "give its HTTPS port, or --s3-plain-http (spec.backup.s3.plain)", "%w", err)
+		return finding.Errorf("OCA-7416", "The object store uses HTTP, not HTTPS", "give its HTTPS port, or --s3-plain-http (spec.backup.s3.plain)", "%w", err)
 	}
 	return nil
 }
 
 func full(err error) error {
-	return finding.Errorf("OCA-7402", "There is not enough space for the backup", "make room, keep fewer (--keep), or give another place with --to", "%w", err)
+	return finding.Errorf("OCA-7402", "There is not enough space for the backup", "free space, keep fewer backups (--keep), or give another place with --to", "%w", err)
 }

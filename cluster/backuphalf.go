@@ -41,7 +41,7 @@ func (m *making) whole(ctx context.Context, cr *v1alpha1.OnecloudCluster) error 
 		return nil
 	}
 	return finding.New("OCA-7426", "The last restore of the cloud was not completed",
-		fmt.Sprintf("operation %s has replaced databases, and did not succeed: they may be of both", m.half),
+		fmt.Sprintf("operation %s has replaced databases, but did not succeed: they may not belong together", m.half),
 		"run the same restore again; or start the cloud as it is: ocadm cluster start")
 }
 
@@ -56,7 +56,7 @@ func (m *making) complete(ctx context.Context, cr *v1alpha1.OnecloudCluster) err
 
 // keepsOlder returns the warning that a backup removes no older ones.
 func (m *making) keepsOlder() finding.Finding {
-	return finding.Warn("OCA-7426", "Older backups stay: the last restore of the cloud was not completed",
-		fmt.Sprintf("operation %s has replaced databases, and did not succeed; the cloud was started all the same", m.half),
-		"restore a good backup; or, if the cloud is as it should be, kubectl -n "+m.Key.Namespace+" delete oco "+m.half)
+	return finding.Warn("OCA-7426", "Older backups are kept: the last restore of the cloud was not completed",
+		fmt.Sprintf("operation %s has replaced databases, but did not succeed; the cloud was started anyway", m.half),
+		"restore a good backup; or, if the cloud is in order, kubectl -n "+m.Key.Namespace+" delete oco "+m.half)
 }

@@ -36,7 +36,7 @@ const s3Secret = "-backup-s3"
 // Apply writes the schedule to the cloud, and returns a line for each change.
 func (s Schedule) Apply(ctx context.Context, c client.Client) ([]string, error) {
 	if _, err := backup.Recipients(s.Recipients...); err != nil {
-		return nil, finding.Errorf("OCA-7406", "A recipient of the backup is not valid", "give what age-keygen prints as public key: age1…", "%w", err)
+		return nil, finding.Errorf("OCA-7406", "A recipient of the backup is not valid", "give the public key that age-keygen prints: age1…", "%w", err)
 	}
 	u, err := get(ctx, c, s.Key)
 	if err != nil {
@@ -105,7 +105,7 @@ func (s Schedule) keys(ctx context.Context, c client.Client) error {
 		err = PutSecret(ctx, c, key, map[string][]byte{v1alpha1.BackupAccessKey: []byte(s.AccessKey), v1alpha1.BackupSecretKey: []byte(s.SecretKey)})
 	}
 	if err != nil {
-		return fmt.Errorf("keeping the keys of the object store: %w", err)
+		return fmt.Errorf("storing the keys of the object store: %w", err)
 	}
 	return nil
 }

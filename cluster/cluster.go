@@ -76,7 +76,7 @@ func InUse(ctx context.Context, c client.Reader, first string) (string, error) {
 	if err != nil || len(clouds) == 0 {
 		return "", err
 	}
-	return "cloud " + clouds[0].Namespace + "/" + clouds[0].Name + " was there before this run", nil
+	return "cloud " + clouds[0].Namespace + "/" + clouds[0].Name + " existed before this run", nil
 }
 
 func empty(key client.ObjectKey) *unstructured.Unstructured {

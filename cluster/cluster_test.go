@@ -69,7 +69,7 @@ func TestDifferences(t *testing.T) {
 		"version": "v2", "region": "r", "mysql": map[string]any{"host": "a", "port": int64(3306)}, "web": map[string]any{"hostPorts": true},
 	}
 	got := differences("spec", want, live, nil)
-	if !slices.Equal(got, []string{"spec.region is not set, asked for r", "spec.version is v1, asked for v2"}) {
+	if !slices.Equal(got, []string{"spec.region is not set, asked for r", "spec.version is v1, requested v2"}) {
 		t.Errorf("%q", got)
 	}
 }
@@ -202,7 +202,7 @@ func TestOperatorImage(t *testing.T) {
 func TestStatusOfBlockedCloud(t *testing.T) {
 	const ready, blocked = "{type: Ready, status: 'True'}", "{type: Degraded, status: 'True', reason: Blocked, message: a Secret is lost}"
 	s, err := statusOf(resource(t, head+"}\nspec: {}\nstatus: {observedGeneration: 2, conditions: ["+ready+", "+blocked+"]}").Object)
-	if err != nil || s.Blocked != "a Secret is lost" || !s.Ready || !s.Degraded || s.Health() != "ready when the operator could work on it last" {
+	if err != nil || s.Blocked != "a Secret is lost" || !s.Ready || !s.Degraded || s.Health() != "ready when the operator last worked on it" {
 		t.Errorf("%+v, %q, %v", s, s.Health(), err)
 	}
 	if facts := s.facts(); !slices.Contains(facts, "blocked: a Secret is lost") {

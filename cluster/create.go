@@ -111,7 +111,7 @@ func agrees(o Options, want, live *unstructured.Unstructured) error {
 	diffs = differences("spec", want.Object["spec"], spec, diffs)
 	for k, v := range want.GetAnnotations() {
 		if got := live.GetAnnotations()[k]; got != v && !(got == "" && v == defaultEdition) {
-			diffs = append(diffs, fmt.Sprintf("annotation %s is %q, asked for %q", k, got, v))
+			diffs = append(diffs, fmt.Sprintf("annotation %s is %q, requested %q", k, got, v))
 		}
 	}
 	if len(diffs) == 0 {
@@ -131,7 +131,7 @@ func differences(path string, want, live any, out []string) []string {
 	w, isMap := want.(map[string]any)
 	if !isMap {
 		if !reflect.DeepEqual(want, live) && fmt.Sprint(want) != fmt.Sprint(live) {
-			out = append(out, fmt.Sprintf("%s is %s, asked for %s", path, shown(live), shown(want)))
+			out = append(out, fmt.Sprintf("%s is %s, requested %s", path, shown(live), shown(want)))
 		}
 		return out
 	}

@@ -70,7 +70,7 @@ func unmoved(ctx context.Context, c client.Client, key client.ObjectKey, was v1a
 
 // changedMeanwhile returns the finding for a cloud that has changed since the user confirmed.
 func changedMeanwhile(key client.ObjectKey, cause string) error {
-	return finding.New("OCA-7425", fmt.Sprintf("Cloud %s changed while the command waited for its turn", key), cause, "run the command again, which asks for what is there now")
+	return finding.New("OCA-7425", fmt.Sprintf("Cloud %s changed while the command waited for its turn", key), cause, "run the command again to confirm the present state")
 }
 
 const reachInterval = 500 * time.Millisecond
@@ -114,6 +114,6 @@ func databaseFinding(err error) error {
 		return finding.Errorf("OCA-7403", "A database on the server belongs to another cloud, or has no owner",
 			"use another database server, or remove or rename the databases that the message names", "%w", err)
 	}
-	remedy := cmp.Or(e.Remedy(), "look into the log of the database server, then run the command again")
-	return finding.Errorf("OCA-7401", "The database server did not do what was needed", remedy, "%w", err)
+	remedy := cmp.Or(e.Remedy(), "check the log of the database server, then run the command again")
+	return finding.Errorf("OCA-7401", "The database server did not complete a request", remedy, "%w", err)
 }

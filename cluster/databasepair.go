@@ -68,7 +68,7 @@ func EmbeddedDatabase(ctx context.Context, c client.Reader, namespace string) (D
 	if err := c.Get(ctx, client.ObjectKey{Namespace: namespace, Name: dbpair.First}, &appsv1.StatefulSet{}); err != nil {
 		if apierrors.IsNotFound(err) {
 			return s, finding.New("OCA-7430", "There is no embedded database", "namespace "+namespace+" has no StatefulSet "+dbpair.First,
-				"the cloud uses a database server of its own, whose redundancy is its administrator's; else name the namespace with -n")
+				"if the cloud uses another database server, its administrator is responsible for redundancy; otherwise name the namespace with -n")
 		}
 		return s, fmt.Errorf("reading the embedded database: %w", err)
 	}
@@ -82,7 +82,7 @@ func EmbeddedDatabase(ctx context.Context, c client.Reader, namespace string) (D
 		s.judge()
 		return s, err
 	case err != nil:
-		return s, fmt.Errorf("reading who is the primary: %w", err)
+		return s, fmt.Errorf("reading which server is the primary: %w", err)
 	}
 	r := dbpair.ReadRecord(l)
 	s.Record, s.version = &r, l.ResourceVersion
@@ -195,8 +195,8 @@ func PromoteDatabase(ctx context.Context, c client.Client, namespace string, p P
 			replica.State.Last, primary.State.Last), "bring back the node of the primary, "+primary.Node+"; or accept the loss: ocadm cluster database promote --force")
 	case unverified && !force:
 		return s, finding.New("OCA-7432", what, fmt.Sprintf("the primary on node %s does not serve, and whether the replica has every change is not verified: %s", primary.Node,
-			cmp.Or(replica.State.Error, "it is not connected to the primary")), "if it has every change, it takes over by itself within a minute; else bring back the node of the primary, "+
-			primary.Node+", or accept that changes may be lost: ocadm cluster database promote --force")
+			cmp.Or(replica.State.Error, "it is not connected to the primary")), "if it has every change, it takes over by itself within a minute; "+
+			"otherwise bring back the node of the primary, "+primary.Node+", or accept that changes may be lost: ocadm cluster database promote --force")
 	}
 	question := fmt.Sprintf("This makes the server on node %s the primary; connections to the database break", replica.Node)
 	if !inSync {
@@ -266,7 +266,7 @@ func waitDatabase(ctx context.Context, c client.Client, namespace string, waitin
 		return end || final != nil, s.Message, nil
 	}, func(why string) { waiting(what, why) })
 	if err != nil {
-		final = finding.New("OCA-7434", "The embedded database is not as asked for yet", last.Message, "it continues by itself: ocadm cluster database status")
+		final = finding.New("OCA-7434", "The embedded database has not reached the requested state yet", last.Message, "it continues by itself: ocadm cluster database status")
 	}
 	return last, final
 }
@@ -310,7 +310,7 @@ func ReplicaFits(ctx context.Context, c client.Reader) error {
 		}
 	}
 	if ready < 2 {
-		return finding.New("OCA-7435", "The replica was not added", fmt.Sprintf("%d node with the role controller is ready, and it needs two", ready),
+		return finding.New("OCA-7435", "The replica was not added", fmt.Sprintf("ready nodes with the role controller: %d; two are needed", ready),
 			"ocadm join --control-plane, or ocadm join --as-onecloud-controller, on another machine")
 	}
 	return nil

@@ -53,7 +53,7 @@ func chooseDatabase(ctx context.Context, c client.Client, s DatabaseStatus, p Pr
 		return s, finding.New("OCA-7432", promotionUnsettled, "both servers answer; "+s.unsettled(),
 			"wait a minute: ocadm cluster database status; if both were the primary, name the one to keep: ocadm cluster database promote --force --server "+strings.Join(can, "|"))
 	case !slices.Contains(can, target):
-		return s, finding.New("OCA-7432", promotionUnsettled, "the server to choose does not answer, or has no whole copy; "+s.unsettled(),
+		return s, finding.New("OCA-7432", promotionUnsettled, "the server to choose does not answer, or has no complete copy; "+s.unsettled(),
 			"kubectl -n "+s.Namespace+" get pods -o wide; ocadm cluster database status")
 	}
 	m := s.member(target)

@@ -32,7 +32,7 @@ func TestChooseDatabase(t *testing.T) {
 		"one answers":          {map[string]dbpair.Member{dbpair.First: answer, dbpair.Second: silent}, Promotion{Force: true}, dbpair.First, ""},
 		"one, with the other":  {map[string]dbpair.Member{dbpair.First: answer, dbpair.Second: silent}, Promotion{Force: true, Server: dbpair.Second}, "", "does not answer"},
 		"none answers":         {map[string]dbpair.Member{dbpair.Second: silent}, Promotion{Force: true}, "", "does not answer"},
-		"one without a copy":   {map[string]dbpair.Member{dbpair.First: empty}, Promotion{Force: true}, "", "has no whole copy"},
+		"one without a copy":   {map[string]dbpair.Member{dbpair.First: empty}, Promotion{Force: true}, "", "has no complete copy"},
 		"both answer":          {map[string]dbpair.Member{dbpair.First: answer, dbpair.Second: answer}, Promotion{Force: true}, "", "both servers answer"},
 		"both, and one chosen": {map[string]dbpair.Member{dbpair.First: answer, dbpair.Second: answer}, Promotion{Force: true, Server: dbpair.Second}, dbpair.Second, ""},
 	} {

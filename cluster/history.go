@@ -130,7 +130,7 @@ func readRelease(ctx context.Context, c client.Client, key client.ObjectKey, rev
 	s := &corev1.Secret{}
 	err := c.Get(ctx, client.ObjectKey{Namespace: key.Namespace, Name: release.SecretName(key.Name, revision)}, s)
 	if client.IgnoreNotFound(err) == nil && err != nil {
-		return nil, finding.New("OCA-7020", fmt.Sprintf("Cloud %s has no release %d", key, revision), "it never had it, or has it no more", "ocadm cluster history")
+		return nil, finding.New("OCA-7020", fmt.Sprintf("Cloud %s has no release %d", key, revision), "it never existed, or is no longer kept", "ocadm cluster history")
 	} else if err != nil {
 		return nil, fmt.Errorf("reading release %d: %w", revision, err)
 	}
@@ -154,7 +154,7 @@ func (p Proposal) diff(ctx context.Context, c client.Client, live *unstructured.
 	}
 	trial := live.DeepCopy()
 	if err := c.Patch(ctx, trial, client.RawPatch(types.MergePatchType, patch), client.FieldOwner(owner), client.DryRunAll); err != nil {
-		return release.Diff{}, fmt.Errorf("changing cloud %s on trial: %w", client.ObjectKeyFromObject(live), err)
+		return release.Diff{}, fmt.Errorf("changing cloud %s in a dry run: %w", client.ObjectKeyFromObject(live), err)
 	}
 	cr, err := typed(trial)
 	if err != nil {
@@ -211,5 +211,6 @@ func applied(file []byte, live *unstructured.Unstructured) ([]byte, error) {
 		}
 		return jsonmergepatch.CreateThreeWayJSONMergePatch([]byte(live.GetAnnotations()["kubectl.kubernetes.io/last-applied-configuration"]), want, is)
 	}
-	return nil, finding.New("OCA-7021", "The file holds no cloud named "+live.GetName(), "it has "+strconv.Itoa(len(docs))+" other objects", "ocadm cluster diff -f FILE --name NAME")
+	return nil, finding.New("OCA-7021", "The file contains no cloud named "+live.GetName(), "it has "+strconv.Itoa(len(docs))+" other objects",
+		"ocadm cluster diff -f FILE --name NAME")
 }

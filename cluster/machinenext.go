@@ -37,11 +37,11 @@ func Next(m *Machine, last *Operation) string {
 	case last != nil && !last.Status.Phase.Final():
 		return "to see its steps: ocadm operation show " + last.Name
 	case !s.RetryAfter.IsZero():
-		return fmt.Sprintf("it is tried again at %s; at once: %s", s.RetryAfter.UTC().Format(time.RFC3339), retry)
+		return fmt.Sprintf("it is retried at %s; to retry it at once: %s", s.RetryAfter.UTC().Format(time.RFC3339), retry)
 	case m.Annotations[v1alpha1.AnnotationPaused] != "":
 		return "to let it join: ocadm machine resume " + m.Name
 	case last != nil && last.Status.Phase == v1alpha1.OperationFailed && s.Phase != v1alpha1.MachineRunning:
-		return "what its steps reported: ocadm operation logs " + last.Name
+		return "to see what its steps reported: ocadm operation logs " + last.Name
 	}
 	return ""
 }

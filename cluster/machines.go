@@ -236,12 +236,12 @@ func BootstrapData(ctx context.Context, c client.Client, key client.ObjectKey, f
 		return "", fmt.Errorf("reading Secret %s: %w", m.BootstrapSecret(), err)
 	}
 	if err != nil || !metav1.IsControlledBy(s, m) {
-		cause := "the operator has not made them yet"
+		cause := "the operator has not created them yet"
 		if is := meta.FindStatusCondition(m.Status.Conditions, v1alpha1.ConditionBootstrapDataReady); is != nil && is.Message != "" {
 			cause = is.Message
 		}
 		if m.Status.NodeRef != nil {
-			cause = "it has joined, and the data are deleted"
+			cause = "it has joined, and the data were deleted"
 		}
 		return "", finding.New("OCA-7613", "Machine "+m.Name+" has no bootstrap data", cause, "ocadm machine get "+m.Name)
 	}

@@ -41,7 +41,7 @@ func AddMachines(ctx context.Context, c client.Client, all []Machine, report fun
 		live, found := there[client.ObjectKeyFromObject(m)]
 		switch other := sameAddress(m, there); {
 		case found && !sameMachine(&live, m):
-			wrong[m.Name] = "there is a machine with this name and other settings"
+			wrong[m.Name] = "a machine with this name and other settings exists"
 		case found:
 			report(m.Name, "unchanged")
 		case other != "":

@@ -157,10 +157,10 @@ func (x *moving) close() {
 
 func moveSteps() []workflow.Phase[*moving] {
 	return []workflow.Phase[*moving]{
-		{Name: "look", Short: "Check that the cloud is still as you confirmed it", ReadOnly: true, Run: step((*moving).look)},
+		{Name: "look", Short: "Check that the cloud has not changed since you confirmed", ReadOnly: true, Run: step((*moving).look)},
 		{Name: "stop", Short: "Stop the services", Timeout: longStep, Run: step((*moving).stop)},
 		{Name: "copy", Short: "Copy the databases, and compare every row", Timeout: longStep, Run: step((*moving).copy)},
-		{Name: "switch", Short: "Make the new server that of the cloud", Run: step((*moving).change)},
+		{Name: "switch", Short: "Switch the cloud to the new server", Run: step((*moving).change)},
 		{Name: "start", Short: "Start the services", Run: step((*moving).start)},
 	}
 }
@@ -177,7 +177,7 @@ func (x *moving) change(ctx context.Context, r workflow.Reporter) error {
 	if now, reading := get(ctx, x.client, x.Key); reading != nil {
 		began = reading
 	} else if cr, reading := typed(now); reading != nil || address(cr.Spec.MySQL) != x.out.From {
-		began = cmp.Or(reading, errors.New("the cloud has its new server all the same"))
+		began = cmp.Or(reading, errors.New("the cloud uses the new server anyway"))
 	} else if started, starting := startAgain(ctx, x.client, x.Key, x.operation.Name, r); starting != nil {
 		began = starting
 	} else {
@@ -185,7 +185,7 @@ func (x *moving) change(ctx context.Context, r workflow.Reporter) error {
 		if !started {
 			state = "the services are stopped, as before, on "
 		}
-		return finding.Errorf("OCA-7411", "The databases were not moved; "+state+x.out.From, "remove the cause, then run the command again", "%w", err)
+		return finding.Errorf("OCA-7411", "The databases were not moved; "+state+x.out.From, "correct the cause, then run the command again", "%w", err)
 	}
 	return finding.Errorf("OCA-7411", "The cloud was not switched to its new database server; its services are stopped",
 		"run the command again; or start the cloud where it is: ocadm cluster start", "%w; %w", err, began)
@@ -195,7 +195,7 @@ func (x *moving) copy(ctx context.Context, r workflow.Reporter) error {
 	data, err := backup.Copy(ctx, r, x.old, x.target, x.databases)
 	if err != nil {
 		err = databaseFinding(err)
-		remedy := "run the command again, which copies again"
+		remedy := "run the command again: it copies the databases again"
 		if of := finding.Of(err); len(of) > 0 && of[0].Remedy != "" {
 			remedy = of[0].Remedy + "; then " + remedy
 		}
@@ -239,7 +239,7 @@ func (m MoveDatabase) switchTo(ctx context.Context, c client.Client, u *unstruct
 		secret.Name += "-2" // the old one is read until the switch
 	}
 	if err := PutSecret(ctx, c, secret, map[string][]byte{DatabaseSecretKey: []byte(m.To.Password)}); err != nil {
-		return fmt.Errorf("keeping the password of the new server: %w", err)
+		return fmt.Errorf("storing the password of the new server: %w", err)
 	}
 	left, _, _ := unstructured.NestedString(u.Object, "spec", "mysql", "host")
 	server := map[string]any{"host": m.To.Host, "port": nil, "username": nil, "password": nil, "movedFrom": left,

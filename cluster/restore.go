@@ -159,8 +159,8 @@ func (r Restore) inPlace(ctx context.Context, c client.WithWatch, live *unstruct
 		return otherCloud(key)
 	}
 	if r.MySQL.Host != "" || r.Address != "" {
-		return finding.New("OCA-7408", fmt.Sprintf("Cloud %s exists: it is restored where it is", key), "another address or database server is for a new cloud",
-			"leave --database-host and --load-balancer-endpoint out; to move the databases: ocadm cluster move-database")
+		return finding.New("OCA-7408", fmt.Sprintf("Cloud %s exists: it is restored in place", key), "another address or database server is only possible for a new cloud",
+			"leave out --database-host and --load-balancer-endpoint; to move the databases: ocadm cluster move-database")
 	}
 	cr, err := typed(live)
 	if err != nil {
@@ -238,7 +238,7 @@ func (r Restore) overwrites(ctx context.Context, a *mysql.Admin, contents backup
 	if backup.Agrees(contents.Manifest.Data, present) {
 		return nil // an earlier run has restored them
 	}
-	return r.Confirm(fmt.Sprintf("This replaces %d databases of the cloud on %s by those of %s", len(have), host, contents.Header.Time.Format(time.RFC3339)))
+	return r.Confirm(fmt.Sprintf("This replaces %d databases of the cloud on %s with those from %s", len(have), host, contents.Header.Time.Format(time.RFC3339)))
 }
 
 // twin refuses a second cloud on the databases of a running one.
@@ -254,7 +254,7 @@ func twin(ctx context.Context, c client.Client, key client.ObjectKey, id string,
 			return err
 		}
 		if other != key && have == id && cr.Spec.MySQL.Host == server.Host && port(cr.Spec.MySQL) == port(server) {
-			return finding.New("OCA-7409", fmt.Sprintf("Cloud %s lives, and uses these databases", other), "it is the cloud of the backup",
+			return finding.New("OCA-7409", fmt.Sprintf("Cloud %s exists, and uses these databases", other), "it is the cloud of the backup",
 				"restore into it with --namespace "+other.Namespace+", or name another database server: --database-host, with ocadm init --mysql-host")
 		}
 	}

@@ -94,7 +94,7 @@ func (x *restoring) remember(ctx context.Context, now *v1alpha1.OnecloudCluster,
 		return 0, err
 	}
 	if err := x.client.Status().Patch(ctx, live, client.RawPatch(types.MergePatchType, raw), client.FieldOwner(kube.FieldManager)); err != nil {
-		return 0, fmt.Errorf("noting what the databases of the backup hold: %w", err)
+		return 0, fmt.Errorf("recording what the databases of the backup contain: %w", err)
 	}
 	return len(patch), nil
 }

@@ -60,10 +60,10 @@ const stepDatabases = "databases"
 // inPlaceSteps returns the steps to restore into the backup's own cloud.
 func inPlaceSteps() []workflow.Phase[*restoring] {
 	return []workflow.Phase[*restoring]{
-		{Name: "look", Short: "Check that the cloud is still as you confirmed it", ReadOnly: true, Run: step((*restoring).look)},
+		{Name: "look", Short: "Check that the cloud has not changed since you confirmed", ReadOnly: true, Run: step((*restoring).look)},
 		{Name: "stop", Short: "Stop the services", Timeout: longStep, Run: locked((*restoring).stop)},
 		{
-			Name: "save", Short: "Save what is there now", Timeout: longStep, Run: locked((*restoring).save),
+			Name: "save", Short: "Save the present data", Timeout: longStep, Run: locked((*restoring).save),
 			Skip: func(x *restoring) string {
 				if x.Before == nil {
 					return "--no-backup was given"
@@ -72,7 +72,7 @@ func inPlaceSteps() []workflow.Phase[*restoring] {
 			},
 		},
 		{Name: stepDatabases, Short: "Replace the databases, and compare every row", Timeout: longStep, Run: step((*restoring).databases)},
-		{Name: "cloud", Short: "Bring the passwords and the version back", Run: step((*restoring).bring)},
+		{Name: "cloud", Short: "Restore the passwords and the version", Run: step((*restoring).bring)},
 		{Name: "start", Short: "Start the services", Run: step((*restoring).start)},
 	}
 }
@@ -101,7 +101,7 @@ func (x *restoring) open(ctx context.Context, cr *v1alpha1.OnecloudCluster) (err
 
 // question describes what a restore does to the cloud.
 func (x *restoring) question() string {
-	q := fmt.Sprintf("This stops cloud %s and replaces its databases by those of %s", x.key, x.contents.Header.Time.Format(time.RFC3339))
+	q := fmt.Sprintf("This stops cloud %s and replaces its databases with those from %s", x.key, x.contents.Header.Time.Format(time.RFC3339))
 	if len(x.others) > 0 {
 		q += "; it empties those that are not in the backup: " + strings.Join(x.others, ", ")
 	}
@@ -124,7 +124,7 @@ func (x *restoring) look(ctx context.Context, r workflow.Reporter) error {
 	}
 	for _, d := range x.others {
 		if !slices.Contains(named, d) {
-			return changedMeanwhile(x.key, fmt.Sprintf("database %s holds tables now, and is not in the backup", d))
+			return changedMeanwhile(x.key, fmt.Sprintf("database %s contains tables now, but is not in the backup", d))
 		}
 	}
 	x.cloud = cloud
@@ -180,7 +180,7 @@ func (x *restoring) ready(r workflow.Reporter) func(context.Context) error {
 func (x *restoring) save(ctx context.Context, r workflow.Reporter) error {
 	before, err := x.Before(ctx, x.key, r)
 	if err != nil && before.Name == "" {
-		return fmt.Errorf("saving what is there now: %w", err)
+		return fmt.Errorf("saving the present data: %w", err)
 	}
 	if err != nil {
 		r.Info("%s is stored: %v", before.Name, err)
@@ -241,7 +241,7 @@ func (x *restoring) bring(ctx context.Context, r workflow.Reporter) error {
 		if is, err := archive.Passwords(ctx, x.client, kube.FieldManager, u); err != nil {
 			return err
 		} else if is {
-			changed("passwords: those of the backup")
+			changed("passwords: restored from the backup")
 			follow = true
 		}
 	}
@@ -252,7 +252,7 @@ func (x *restoring) bring(ctx context.Context, r workflow.Reporter) error {
 	if n, err := x.remember(ctx, now, live); err != nil {
 		return err
 	} else if n > 0 {
-		changed("%d records of what is done in the databases: those of the backup", n)
+		changed("%d records of the state of databases: restored from the backup", n)
 	}
 	if v := x.contents.Header.Version; v != "" && v != now.Spec.Version {
 		patch := map[string]any{"spec": map[string]any{"version": v}}

@@ -127,7 +127,7 @@ func statusOf(object map[string]any) (Status, error) {
 func (s Status) Health() string {
 	switch {
 	case s.Ready && s.Blocked != "":
-		return "ready when the operator could work on it last"
+		return "ready when the operator last worked on it"
 	case s.Ready:
 		return "ready"
 	}

@@ -73,7 +73,7 @@ func pause(ctx context.Context, c client.WithWatch, key client.ObjectKey, by str
 		following, cancel := context.WithTimeout(ctx, followTimeout)
 		defer cancel()
 		_ = kube.WaitFor(following, c, waited, func(o client.Object) (bool, string) {
-			return !isPaused(o), "the operator has not followed the last start yet"
+			return !isPaused(o), "the operator has not processed the last start yet"
 		}, report)
 		noted = false
 	}
@@ -112,7 +112,7 @@ func stopped(ctx context.Context, c client.Client, key client.ObjectKey) (done b
 			if err := merge(ctx, c, d, patch); err != nil {
 				return false, "", fmt.Errorf("stopping Deployment %s: %w", d.Name, err)
 			}
-			why = d.Name + " begins to stop"
+			why = d.Name + " is stopping"
 		} else if d.Status.ObservedGeneration < d.Generation || d.Status.Replicas > 0 {
 			why = fmt.Sprintf("%s has %d pods", d.Name, d.Status.Replicas)
 		}
@@ -126,7 +126,7 @@ func stopped(ctx context.Context, c client.Client, key client.ObjectKey) (done b
 			if err := merge(ctx, c, d, patch); err != nil {
 				return false, "", fmt.Errorf("stopping DaemonSet %s: %w", d.Name, err)
 			}
-			why = d.Name + " begins to stop"
+			why = d.Name + " is stopping"
 		} else if s := d.Status; s.ObservedGeneration < d.Generation || s.CurrentNumberScheduled+s.NumberMisscheduled > 0 {
 			why = fmt.Sprintf("%s has %d pods", d.Name, s.CurrentNumberScheduled+s.NumberMisscheduled)
 		}
@@ -151,7 +151,7 @@ func ending(ctx context.Context, c client.Client, namespace string, of []*metav1
 		}
 		for _, p := range pods.Items {
 			if !kube.PodEnded(&p) && p.Spec.NodeName != "" && selector.Matches(labels.Set(p.Labels)) {
-				return fmt.Sprintf("pod %s is still ending on node %s", p.Name, p.Spec.NodeName), nil
+				return fmt.Sprintf("pod %s is still terminating on node %s", p.Name, p.Spec.NodeName), nil
 			}
 		}
 	}
@@ -172,7 +172,7 @@ func endPause(ctx context.Context, c client.Client, key client.ObjectKey, change
 	if err := merge(ctx, c, u, annotation(v1alpha1.AnnotationPausedBefore, "")); err != nil {
 		return fmt.Errorf("ending the pause of cloud %s: %w", key, err)
 	}
-	changed("the pause (%s) has ended: every component has to follow", before)
+	changed("the pause (%s) has ended: every component must follow", before)
 	return nil
 }
 
@@ -180,7 +180,7 @@ func endPause(ctx context.Context, c client.Client, key client.ObjectKey, change
 func startAgain(ctx context.Context, c client.Client, key client.ObjectKey, by string, r workflow.Reporter) (started bool, err error) {
 	started, err = operation.StartAgain(ctx, c, key, kube.FieldManager, by)
 	if err == nil && !started {
-		r.Info("the cloud was not stopped by this operation, and stays as it was")
+		r.Info("the cloud was not stopped by this operation, and does not change")
 	}
 	return started, err
 }

@@ -125,7 +125,7 @@ func TestStopEndsEveryWriter(t *testing.T) {
 	s.begin()
 	s.until("the service stops", region, stopped)
 	s.until("the agent stops", agent, func() bool { return agent.Spec.Template.Spec.NodeSelector[v1alpha1.LabelNoNode] != "" })
-	s.goesOn("a pod is still ending")
+	s.goesOn("a pod is still terminating")
 	s.change(region, func(o client.Object) { o.(*appsv1.Deployment).Spec.Replicas = new(int32(2)) }) // by an operator that was late
 	s.until("the service stops again", region, stopped)
 	pod := &corev1.Pod{}

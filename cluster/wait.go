@@ -65,7 +65,7 @@ func WaitHeld(ctx context.Context, c client.WithWatch, key client.ObjectKey, hol
 		case ctx.Err() == nil && errors.Is(err, context.DeadlineExceeded):
 			return nil
 		case errors.Is(ctx.Err(), context.DeadlineExceeded):
-			cause := fmt.Sprintf("it is ready, but has to stay so for %s until it counts as running, and that did not fit into the timeout", hold)
+			cause := fmt.Sprintf("it is ready, but must stay ready for %s to count as running, which is longer than the timeout allowed", hold)
 			return late(key, cause, "ocadm cluster status   # to wait again: ocadm cluster status --wait", err)
 		default:
 			return err
@@ -112,7 +112,7 @@ func follow(ctx context.Context, c client.WithWatch, key client.ObjectKey, repor
 	return err
 }
 
-var errGone = errors.New("it was deleted, or never was there")
+var errGone = errors.New("it was deleted, or never existed")
 
 // afterwards bounds the requests after the timeout.
 const afterwards = 10 * time.Second
@@ -150,7 +150,7 @@ func notReady(ctx context.Context, c client.Client, key client.ObjectKey, last S
 		f.Remedy = fmt.Sprintf("kubectl -n %s describe pods -l app=%s", DefaultNamespace, OperatorName)
 	}
 	if watched := WatchedBy(d); !slices.Contains(watched, key.Namespace) && !slices.Contains(watched, "*") {
-		f.Cause = fmt.Sprintf("the operator does not look after namespace %s", key.Namespace)
+		f.Cause = fmt.Sprintf("the operator does not manage namespace %s", key.Namespace)
 		f.Remedy = "ocadm operator namespace add " + key.Namespace
 	}
 	return f

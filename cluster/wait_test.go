@@ -87,7 +87,7 @@ func held(t *testing.T) {
 	short, cancelShort := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancelShort()
 	err := WaitHeld(short, k, client.ObjectKeyFromObject(cloud), time.Minute, func(Status) {})
-	if f := finding.Of(err); len(f) != 1 || f[0].Code != "OCA-7004" || !strings.Contains(f[0].Cause, "stay so for 1m0s") {
+	if f := finding.Of(err); len(f) != 1 || f[0].Code != "OCA-7004" || !strings.Contains(f[0].Cause, "stay ready for 1m0s") {
 		t.Errorf("a timeout in the hold: %v", err)
 	}
 }

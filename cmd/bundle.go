@@ -71,7 +71,7 @@ func newBundleList(a *app) *cobra.Command {
 		},
 	}
 	c.Flags().VarP(output, "output", "o", "output format")
-	c.Flags().StringVar(&arch, "arch", "", "architecture (default: this machine's, or else the first)")
+	c.Flags().StringVar(&arch, "arch", "", "architecture (default: this machine's, otherwise the first)")
 	completeArch(c)
 	return c
 }
@@ -137,8 +137,8 @@ func newBundleVerify(a *app) *cobra.Command {
 	var key string
 	c := shows(a, &cobra.Command{
 		Use: "verify FILE", Short: "Verify the checksums and the signature of a bundle",
-		Long: "Reads the whole bundle and verifies every checksum. It fails if anything is missing or damaged. Checksums find damage, but no attack:\n" +
-			"with --key, the bundle must also have a signature by the owner of this public key.",
+		Long: "Reads the whole bundle and verifies every checksum. It fails if anything is missing or damaged. Checksums detect damage, but not an attack:\n" +
+			"with --key, the bundle must also be signed by the owner of this public key.",
 		Example: "  ocadm bundle verify ocadm.bundle\n  ocadm bundle verify ocadm.bundle --key public.pem\n  ocadm bundle verify ocadm.bundle -o json",
 		Args:    arguments(cobra.ExactArgs(1)),
 	}, "text", func(c *cobra.Command, args []string) (v verified, err error) {
@@ -160,11 +160,11 @@ func newBundleVerify(a *app) *cobra.Command {
 	}, func(p *page, v verified) {
 		signed := ""
 		if v.Trusted {
-			signed = ", and the signature is right"
+			signed = ", and the signature is valid"
 		}
 		p.line("%s is complete: %s, %d files, %d images%s", v.File, strings.Join(v.Platforms, " and "), v.Files, v.Images, signed)
 	})
-	c.Flags().StringVar(&key, "key", "", "file with the Ed25519 public key, in PEM, of those who signed the bundle")
+	c.Flags().StringVar(&key, "key", "", "file with the Ed25519 public key, in PEM, of the signer of the bundle")
 	return c
 }
 

@@ -42,13 +42,13 @@ type bundleFlags struct {
 
 func (b *bundleFlags) add(fs *pflag.FlagSet) {
 	fs.StringVarP(&b.out, "output", "o", "ocadm.bundle", "file of the bundle")
-	fs.StringSliceVar(&b.archs, "arch", nil, "architectures of the nodes: amd64, arm64 or both (default: that of this machine)")
-	fs.StringSliceVar(&b.programs, "program", nil, "files with this version of ocadm for architectures of --arch other than that of the first node")
-	fs.StringSliceVar(&b.components, "components", nil, "further components of the cloud whose images to include, such as s3gateway")
-	fs.StringVar(&b.since, "since", "", "bundle that the nodes have already; the new one holds only what that one lacks")
+	fs.StringSliceVar(&b.archs, "arch", nil, "architectures of the nodes: amd64, arm64 or both (default: this machine's)")
+	fs.StringSliceVar(&b.programs, "program", nil, "files with this version of ocadm for the architectures in --arch other than the first node's")
+	fs.StringSliceVar(&b.components, "components", nil, "additional components of the cloud whose images to include, such as s3gateway")
+	fs.StringVar(&b.since, "since", "", "bundle that the nodes already have; the new one contains only what is missing there")
 	fs.StringVar(&b.key, "sign-key", "", "file with the Ed25519 private key, in PEM, to sign the bundle with")
-	fs.StringVar(&b.caFile, "ca-file", "", "certificates, in PEM, of further authorities to trust for downloads")
-	fs.BoolVar(&b.unpinned, "allow-unpinned", false, "trust the checksum that the server gives for a version that this ocadm has no checksum of")
+	fs.StringVar(&b.caFile, "ca-file", "", "file with certificates, in PEM, of additional authorities to trust for downloads")
+	fs.BoolVar(&b.unpinned, "allow-unpinned", false, "trust the server's checksum for a version whose checksum is not built into this ocadm")
 	fs.BoolVar(&b.insecure, "insecure", false, "allow plain HTTP, and HTTPS with an unknown certificate")
 }
 
@@ -123,7 +123,7 @@ func (a *app) createBundle(c *cobra.Command, cfg *config.Config, b bundleFlags, 
 // options returns the options without what a run opens.
 func (b bundleFlags) options(c *cobra.Command, cfg *config.Config, table []byte) (o collect.Options, err error) {
 	if same(b.since, b.out) {
-		return o, misused("--since and --output name one file", "give --output another file: both are needed on the nodes")
+		return o, misused("--since and --output name the same file", "give --output another file: both are needed on the nodes")
 	}
 	if !c.Flags().Changed("arch") {
 		b.archs = []string{runtime.GOARCH}

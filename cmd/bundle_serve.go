@@ -33,10 +33,10 @@ func newBundleServe(a *app) *cobra.Command {
 	var s bundleServer
 	c := &cobra.Command{
 		Use: "serve FILE", Short: "Serve a bundle to other machines",
-		Long: "Serves the content of a bundle over HTTPS like the depot of a cluster, before there is a cluster: images by the protocol of registries,\n" +
-			"and files by their paths. It does not need root. It unpacks the content into a directory, together with the certificate of the authority\n" +
-			"to trust (ca.crt) and the token that clients present (token), which stay the same when you run the command again. It prints the command\n" +
-			"with which the first node of a cluster installs from here.",
+		Long: "Serves the content of a bundle over HTTPS, as the depot of a cluster does, before a cluster exists: images through the registry\n" +
+			"protocol, and files by their paths. It does not need root. It unpacks the content into a directory, together with the CA certificate to\n" +
+			"trust (ca.crt) and the token that clients present (token). Both stay the same when you run the command again. It prints the command\n" +
+			"that installs the first node of a cluster from here.",
 		Example: `  ocadm bundle serve ocadm.bundle
 
   # only a bundle that was signed with this key, on another port
@@ -51,7 +51,7 @@ func newBundleServe(a *app) *cobra.Command {
 	}
 	c.Flags().StringVar(&s.directory, "directory", "", "directory for the content (default: FILE.depot)")
 	c.Flags().StringVar(&s.listen, "listen", ":6444", "address to listen on")
-	c.Flags().StringVar(&s.key, "key", "", "file with the Ed25519 public key, in PEM, of those who signed the bundle")
+	c.Flags().StringVar(&s.key, "key", "", "file with the Ed25519 public key, in PEM, of the signer of the bundle")
 	return c
 }
 
@@ -176,5 +176,5 @@ func ownNames(listen net.Addr) ([]string, error) {
 }
 
 func cannotServeBundle(err error) error {
-	return finding.Errorf("OCA-2329", "The bundle cannot be served", "give --directory one where you may write, and --listen a free address: ocadm bundle serve --help", "%w", err)
+	return finding.Errorf("OCA-2329", "The bundle cannot be served", "give --directory one that you can write to, and --listen a free address: ocadm bundle serve --help", "%w", err)
 }

@@ -190,7 +190,7 @@ func TestBundle(t *testing.T) {
 			t.Errorf("the bill of materials lacks %q", want)
 		}
 	}
-	if out := must(t, "bundle", "verify", older, "--key", public); !strings.Contains(out, "the signature is right") {
+	if out := must(t, "bundle", "verify", older, "--key", public); !strings.Contains(out, "the signature is valid") {
 		t.Error(out)
 	}
 	must(t, "bundle", "verify", newer)
@@ -213,7 +213,7 @@ func TestBundle(t *testing.T) {
 	}
 
 	out = must(t, "bundle", "diff", older, newer)
-	if !regexp.MustCompile(`added +image +\S+/region:v4.0.3`).MatchString(out) || strings.Contains(out, "kubelet") || !strings.Contains(out, "a bundle made since") {
+	if !regexp.MustCompile(`added +image +\S+/region:v4.0.3`).MatchString(out) || strings.Contains(out, "kubelet") || !strings.Contains(out, "a bundle created with --since OLD") {
 		t.Error(out)
 	}
 	if out = must(t, "bundle", "diff", older, older); out != "the bundles have the same content\n" {

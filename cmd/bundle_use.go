@@ -37,7 +37,7 @@ func newBundleDiff(a *app) *cobra.Command {
 		})
 		return d, err
 	}, diffTable)
-	c.Flags().StringVar(&arch, "arch", "", "architecture (default: that of NEW)")
+	c.Flags().StringVar(&arch, "arch", "", "architecture (default: the one of NEW)")
 	completeArch(c)
 	return c
 }
@@ -65,7 +65,7 @@ func diffTable(p *page, d bundle.Difference) {
 		rows = append(rows, []string{c.Change, c.Kind, c.Name, ui.Bytes(c.Size)})
 	}
 	p.table([]string{"CHANGE", "KIND", "NAME", "SIZE"}, rows)
-	p.line("\na bundle made since the old one has %s", ui.Bytes(d.Size))
+	p.line("\na bundle created with --since OLD has %s", ui.Bytes(d.Size))
 }
 
 // imagesFile is the archive of the extracted images.
@@ -75,8 +75,8 @@ func newBundleExtract(a *app) *cobra.Command {
 	var to, arch string
 	c := &cobra.Command{
 		Use: "extract FILE [NAME...]", Short: "Write the files and images of a bundle to a directory",
-		Long: "Writes the files of a bundle below a directory, and its images into DIR/" + imagesFile + ", an OCI image layout as ctr images import takes\n" +
-			"it. NAME is the path of a file, the last part of it, or the full name of an image; without a NAME, everything is written.\n" +
+		Long: "Writes the files of a bundle below a directory, and its images into DIR/" + imagesFile + ", an OCI image layout for ctr images import.\n" +
+			"NAME is the path of a file, the last part of the path, or the full name of an image; without a NAME, everything is written.\n" +
 			"Prints the names of the files that it writes.",
 		Example: "  ocadm bundle extract ocadm.bundle --to content\n" +
 			"  ocadm bundle extract ocadm.bundle kubectl --to . --arch arm64\n" +
@@ -95,7 +95,7 @@ func newBundleExtract(a *app) *cobra.Command {
 	}
 	c.Flags().StringVar(&to, "to", "", "directory to write to (required)")
 	_ = c.MarkFlagRequired("to") // it exists
-	c.Flags().StringVar(&arch, "arch", "", "architecture (default: this machine's, or else the first)")
+	c.Flags().StringVar(&arch, "arch", "", "architecture (default: this machine's, otherwise the first)")
 	completeArch(c)
 	return c
 }
@@ -162,7 +162,7 @@ func chosen(c bundle.Contents, names []string) (files []bundle.FileInfo, images 
 		}
 	}
 	if i := slices.IndexFunc(names, func(n string) bool { return !used[n] }); i >= 0 {
-		return nil, nil, misused(fmt.Sprintf("the bundle has no file and no image %q", names[i]), "see what it has: ocadm bundle list FILE")
+		return nil, nil, misused(fmt.Sprintf("the bundle has no file or image %q", names[i]), "list its content: ocadm bundle list FILE")
 	}
 	return files, images, nil
 }
@@ -197,7 +197,7 @@ func cannotExtract(dir string, err error) error {
 	if len(finding.Of(err)) > 0 || errors.Is(err, context.Canceled) {
 		return err
 	}
-	return finding.Errorf("OCA-2328", "The content of the bundle cannot be written to "+dir, "name a directory where you may write, on a disk with enough space", "%w", err)
+	return finding.Errorf("OCA-2328", "The content of the bundle cannot be written to "+dir, "name a directory that you can write to, on a disk with enough space", "%w", err)
 }
 
 // reporting counts the bytes written.

@@ -20,7 +20,7 @@ import (
 func newCerts(a *app) *cobra.Command {
 	return group(&cobra.Command{
 		Use: "certs", Short: "Check, renew and replace the certificates of the control plane",
-		Long:    "Commands about the certificates of Kubernetes on this control-plane node. Those of the cloud's services are renewed by the operator.",
+		Long:    "Commands about the certificates of Kubernetes on this control-plane node. The operator renews those of the cloud's services.",
 		Example: "  ocadm certs check\n  ocadm certs renew",
 	}, newCertsCheck(a), newCertsRenew(a), newCertsRotate(a), newCertsTake(a))
 }
@@ -36,7 +36,7 @@ func newCertsCheck(a *app) *cobra.Command {
 	var days int
 	c := &cobra.Command{
 		Use: "check", Short: "Show when the certificates of this machine expire",
-		Long: "Lists the certificates, kubeconfigs and authorities of this control-plane node and of its kubelet, the next to expire first. The exit\n" +
+		Long: "Lists the certificates, kubeconfigs and authorities of this control-plane node and of its kubelet, in order of expiry. The exit\n" +
 			"status is 0 if all are valid, 44 if one expires within --days or its file is damaged, and 43 if one has expired. It needs no API server.",
 		Example: "  ocadm certs check\n  ocadm certs check --days 90 -o json",
 		Args:    arguments(cobra.NoArgs),
@@ -91,10 +91,10 @@ func newCertsRenew(a *app) *cobra.Command {
 			"and the API server read new certificates while they run. The controller manager and the scheduler restart, each when the one before it\n" +
 			"is healthy. The command needs no API server. It also works when everything has expired: then it restarts all four. Run it on each\n" +
 			"control-plane node, one after the other. If all have expired, it ends on the first one before etcd answers: continue on the next one.\n\n" +
-			"What cannot be read, for example because a power cut has emptied its file, is created again if its authority is intact.\n\n" +
-			"In a cloud, the operator renews certificates in time. --all-nodes asks it to renew everything on all control-plane nodes now, and waits.\n" +
+			"A file that cannot be read, for example because a power cut emptied it, is created again if its authority is intact.\n\n" +
+			"In a cloud, the operator renews certificates in time. With --all-nodes, it renews everything on all control-plane nodes now, and the command waits.\n" +
 			"Authorities are not renewed. If the command is interrupted, run it again: it continues.",
-		Example: "  # show what would be renewed\n  ocadm certs renew --dry-run\n\n  ocadm certs renew\n\n  # also what is valid for long\n  ocadm certs renew --all --yes\n\n" +
+		Example: "  # show what would be renewed\n  ocadm certs renew --dry-run\n\n  ocadm certs renew\n\n  # also those that do not expire soon\n  ocadm certs renew --all --yes\n\n" +
 			"  # everything on all control-plane nodes, by the operator\n  ocadm certs renew --all-nodes",
 		Args: arguments(cobra.NoArgs),
 		RunE: func(c *cobra.Command, _ []string) error {
@@ -119,7 +119,7 @@ func newCertsRenew(a *app) *cobra.Command {
 				return err
 			}
 			node := h.Config.Node.Name
-			return a.printSteps(f, certsRenewed{node, run}, "Nothing to do: no certificate of "+node+" ends soon")
+			return a.printSteps(f, certsRenewed{node, run}, "Nothing to do: no certificate of "+node+" expires soon")
 		},
 	}
 	f.add(c)
@@ -135,7 +135,7 @@ func newCertsRenew(a *app) *cobra.Command {
 func (a *app) renewAllNodes(c *cobra.Command, f stepFlags, cloud *cloudFlags) error {
 	for _, name := range []string{"days", "all", "dry-run"} {
 		if c.Flags().Changed(name) {
-			return misused("--"+name+" and --all-nodes do not go together", "leave out --"+name)
+			return misused("--"+name+" and --all-nodes cannot be combined", "leave out --"+name)
 		}
 	}
 	if err := a.confirm(c, f.yes, "Nothing was renewed")("This renews the certificates of all control-plane nodes and restarts their controller managers and schedulers"); err != nil {

@@ -37,13 +37,13 @@ func newCertsRotate(a *app) *cobra.Command {
 		Use: "rotate-ca", Short: "Replace the certificate authorities of Kubernetes in steps",
 		Long: "Replaces the certificate authorities of the cluster and of the aggregation layer on all nodes, while the cluster runs. Run it on one\n" +
 			"control-plane node. Pods of ocadm do the same on the other control-plane nodes, one after the other, and then on the workers.\n\n" +
-			"Without a flag, it creates new authorities, makes all nodes trust both, restarts the pods that use the API, and has the new authorities\n" +
-			"sign. Then replace copies of /etc/kubernetes/admin.conf. --finish drops the old authorities: what they have signed is then refused, and\n" +
-			"you cannot go back. Until then, --revert returns to the old authorities.\n\n" +
+			"Without a flag, it creates new authorities, makes all nodes trust both, restarts the pods that use the API, and signs with the\n" +
+			"new authorities. Then replace copies of /etc/kubernetes/admin.conf. --finish drops the old authorities: certificates that they signed\n" +
+			"are then rejected, and you cannot go back. Until then, --revert returns to the old authorities.\n\n" +
 			"A stage begins only when every node has completed the previous one. If the command is interrupted, run it again on any control-plane\n" +
 			"node: it continues. --status shows the stage and the nodes that have not completed it.\n\n" +
 			"With --etcd it replaces the authority of etcd, too. Then etcd and the API server restart on each control-plane node in turn, at the\n" +
-			"beginning and with --finish; with one control-plane node, the API is unavailable meanwhile. The key of service-account tokens stays.",
+			"beginning and with --finish; with one control-plane node, the API is unavailable meanwhile. The key of service-account tokens is not replaced.",
 		Example: "  # show what would be done\n  ocadm certs rotate-ca --dry-run\n\n  ocadm certs rotate-ca\n  ocadm certs rotate-ca --status\n\n" +
 			"  # the authority of etcd, too\n  ocadm certs rotate-ca --etcd\n\n" +
 			"  # when copies of admin.conf are replaced\n  ocadm certs rotate-ca --finish\n\n  # or go back\n  ocadm certs rotate-ca --revert",
@@ -54,7 +54,7 @@ func newCertsRotate(a *app) *cobra.Command {
 	c.Flags().BoolVar(&part.etcd, "etcd", false, "replace the authority of etcd, too; etcd and API servers restart")
 	c.Flags().BoolVar(&part.finish, "finish", false, "drop the old authorities; this cannot be undone")
 	c.Flags().BoolVar(&part.revert, "revert", false, "go back to the old authorities")
-	c.Flags().BoolVar(&part.status, "status", false, "show how far the rotation is, and change nothing")
+	c.Flags().BoolVar(&part.status, "status", false, "show the progress of the rotation, and change nothing")
 	c.MarkFlagsMutuallyExclusive("etcd", "finish", "revert", "status")
 	return c
 }
@@ -89,7 +89,7 @@ func (a *app) rotateCA(c *cobra.Command, f stepFlags, part rotateFlags) error {
 	switch {
 	case part.finish:
 		err = n.Finishable()
-		steps, question = rotation.FinishSteps(), "This drops the old certificate authorities. Copies of admin.conf from before stop working, and there is no way back"
+		steps, question = rotation.FinishSteps(), "This drops the old certificate authorities. Earlier copies of admin.conf stop working, and this cannot be undone"
 	case part.revert:
 		err = n.Reversible()
 		steps, question = rotation.RevertSteps(), "This goes back to the old certificate authorities"
@@ -150,7 +150,7 @@ func printRotation(p *page, out rotated) {
 	}
 	state := "stage " + string(s.Record.Stage)
 	if s.Record.Reverting {
-		state += ", on the way back"
+		state += ", reverting"
 	}
 	p.line("Rotation %s of %s: %s\n", s.Record.ID, strings.Join(s.Record.Authorities, ", "), state)
 	var rows [][]string
@@ -161,7 +161,7 @@ func printRotation(p *page, out rotated) {
 		}
 		rows = append(rows, []string{n.Node, role, yesNo(n.Ready), cmp.Or(string(n.Stage), "-"), cmp.Or(strings.Join(n.Left, ","), "-")})
 	}
-	p.table([]string{"NODE", "ROLE", "READY", "HAS TAKEN OVER", "OLD KUBECONFIGS"}, rows)
+	p.table([]string{"NODE", "ROLE", "READY", "COMPLETED STAGE", "OLD KUBECONFIGS"}, rows)
 	p.next(out.Next)
 }
 
@@ -171,8 +171,8 @@ func newCertsTake(a *app) *cobra.Command {
 	c := &cobra.Command{
 		Use: "take-authorities STAGE", Short: "Take over a stage of a rotation on this node", Hidden: true,
 		Long: "Writes the certificate authorities of a stage of a rotation to this machine, signs certificates again where the stage requires it, and\n" +
-			"restarts what does not reread them by itself. The pods of ocadm certs rotate-ca run it; they need the processes of the machine and all\n" +
-			"permissions.",
+			"restarts programs that do not reread them. The pods of ocadm certs rotate-ca run it; they need access to the processes of the machine\n" +
+			"and all permissions.",
 		Example: "  ocadm certs take-authorities trust --from /rotation\n  ocadm certs take-authorities sign --from /rotation --report /dev/termination-log",
 		Args:    arguments(cobra.ExactArgs(1)),
 		RunE: func(c *cobra.Command, args []string) (err error) {

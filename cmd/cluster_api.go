@@ -29,14 +29,14 @@ type apiFlags struct {
 }
 
 func (f *apiFlags) add(fs *pflag.FlagSet) {
-	fs.StringVar(&f.url, "api", "", "URL of the REST API, in place of a kubeconfig (default $"+envAPI+")")
+	fs.StringVar(&f.url, "api", "", "URL of the REST API, instead of a kubeconfig (default $"+envAPI+")")
 	for name, flag := range map[string]struct {
 		to    *string
 		usage string
 	}{
 		"api-token-file":  {&f.tokenFile, "file with the token for the REST API (default $" + envAPITokenFile + ", or the token in $" + envAPIToken + ")"},
-		"api-ca-file":     {&f.caFile, "CA certificates of the REST API (default $" + envAPICAFile + ", or those of the system)"},
-		"api-fingerprint": {&f.fingerprint, "SHA-256 of the certificate of the REST API, in place of a CA (default $" + envAPIFingerprint + ")"},
+		"api-ca-file":     {&f.caFile, "file with CA certificates of the REST API (default $" + envAPICAFile + ", or the system's)"},
+		"api-fingerprint": {&f.fingerprint, "SHA-256 of the certificate of the REST API, instead of a CA (default $" + envAPIFingerprint + ")"},
 	} {
 		fs.StringVar(flag.to, name, "", flag.usage)
 		mark(fs, name, annotationAdvanced)

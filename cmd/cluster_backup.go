@@ -23,7 +23,7 @@ import (
 func newClusterBackup(a *app) *cobra.Command {
 	return group(&cobra.Command{
 		Use:   "backup",
-		Short: "Back the cloud up, prove backups, and restore the cloud",
+		Short: "Back up the cloud, prove backups, and restore the cloud",
 		Long: "A backup is one file with all databases of the cloud at one moment, its resource, the options that users set, passwords, certificates,\n" +
 			"releases and the list of images. It contains neither volumes, such as the images of glance, nor virtual machines.",
 		Example: "  ocadm cluster backup create --to /var/backups --recipient age1…\n  ocadm cluster backup list --in /var/backups",
@@ -33,7 +33,7 @@ func newClusterBackup(a *app) *cobra.Command {
 // backupTimeout bounds commands that copy whole databases.
 const backupTimeout = 4 * time.Hour
 
-const placesHelp = "A place is a directory of this machine, or s3://BUCKET/PATH with --s3-endpoint; the keys of the object store are read from\n" +
+const placesHelp = "A place is a directory on this machine, or s3://BUCKET/PATH with --s3-endpoint; the keys of the object store are read from\n" +
 	"AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY."
 
 func newBackupCreate(a *app) *cobra.Command {
@@ -45,12 +45,12 @@ func newBackupCreate(a *app) *cobra.Command {
 	var noProof bool
 	c := &cobra.Command{
 		Use:   "create",
-		Short: "Make a backup now, and prove it",
+		Short: "Create a backup now, and prove it",
 		Long: "Writes a backup and proves it: reads the stored file back, restores it into scratch databases on the cloud's server, compares every\n" +
 			"table and drops them. The cloud keeps running. The databases are read from this machine, which must reach the database server.\n" +
 			"It is an operation of the cloud (action Backup): it waits while another one runs, and an update waits for it.\n" +
 			placesHelp + " \"-\" writes the file to standard output, where it cannot be proven.\n\n" +
-			"The file is encrypted for --recipient, for --passphrase-file, or else for spec.backup.recipients. Keep the secret key outside the cloud.",
+			"The file is encrypted for --recipient, with --passphrase-file, or otherwise for spec.backup.recipients. Keep the secret key outside the cloud.",
 		Example: "  ocadm cluster backup create --to /var/backups --recipient age1ql3z7hjy54pw3hyww5ayyfg7zqgvc7w3j2elw8zmrj2kdlawjcs0ltxm2\n" +
 			"  ocadm cluster backup create --to s3://backups/cloud --s3-endpoint s3.example.com --passphrase-file /root/passphrase\n" +
 			"  ocadm cluster backup create --to - --recipient age1… | ssh vault 'cat >cloud.ocadm-backup'\n\n" +
@@ -62,7 +62,7 @@ func newBackupCreate(a *app) *cobra.Command {
 				return err
 			}
 			if keep < 0 || keep > 0 && to == "-" {
-				return misused(fmt.Sprintf("--keep %d cannot be", keep), "give how many backups stay in a directory or a bucket, or leave --keep out")
+				return misused(fmt.Sprintf("--keep %d is not valid here", keep), "give the number of backups to keep in a directory or a bucket, or leave out --keep")
 			}
 			etcd, err := snapshotsHere(snapshots, to)
 			if err != nil {
@@ -76,7 +76,7 @@ func newBackupCreate(a *app) *cobra.Command {
 				}
 				if to == "-" {
 					if f.output.String() != "table" {
-						return misused("the backup itself goes to standard output", "leave --output out")
+						return misused("the backup itself goes to standard output", "leave out --output")
 					}
 					b.Out = a.Out
 				} else if b.Place, b.Open, err = s.later(to); err != nil {
@@ -96,12 +96,12 @@ func newBackupCreate(a *app) *cobra.Command {
 	}
 	f.add(a, c, nil, "table", "json", "yaml")
 	fs := c.Flags()
-	fs.StringVar(&to, "to", "", "where to: a directory, s3://BUCKET/PATH, or - for standard output")
+	fs.StringVar(&to, "to", "", "destination: a directory, s3://BUCKET/PATH, or - for standard output")
 	_ = c.MarkFlagRequired("to")
 	s.add(fs)
 	k.addRecipients(fs)
 	fs.IntVar(&keep, "keep", 0, "number of backups of this cloud to keep there; older ones are removed, 0 keeps all")
-	fs.BoolVar(&noProof, "no-proof", false, "do not restore it into scratch databases")
+	fs.BoolVar(&noProof, "no-proof", false, "do not prove it by restoring it into scratch databases")
 	fs.StringVar(&snapshots, "etcd-snapshots", "", "directory with snapshots of etcd; the newest good one is stored beside the backup, encrypted")
 	fs.DurationVar(&f.timeout, "timeout", backupTimeout, "time limit")
 	return c
@@ -112,7 +112,7 @@ func snapshotsHere(dir, to string) (cluster.Snapshots, error) {
 	if dir == "" {
 		return cluster.Snapshots{}, nil
 	}
-	const remedy = "give a directory with snapshots, on a control-plane node " + catalog.EtcdSnapshots + ", or leave --etcd-snapshots out"
+	const remedy = "give a directory with snapshots, on a control-plane node " + catalog.EtcdSnapshots + ", or leave out --etcd-snapshots"
 	if to == "-" {
 		return cluster.Snapshots{}, misused("a snapshot of etcd cannot go to standard output", remedy)
 	}
@@ -137,9 +137,9 @@ func newBackupList(a *app) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "list",
 		Short: "List backups",
-		Long: "Lists the last attempts to back up the cloud, the latest first: where each file lies, and whether it was proven. With --in, lists the files\n" +
-			"in a place instead, with what is known of them without their key. ETCD is the size of the snapshot of etcd beside the backup, which has its\n" +
-			"name with .ocadm-etcd at the end; -o json has its time and revision, too.\n" + placesHelp,
+		Long: "Lists the last attempts to back up the cloud, the latest first: where each file is, and whether it was proven. With --in, lists the files\n" +
+			"in a place instead, with the details that can be read without their key. ETCD is the size of the snapshot of etcd stored beside the backup,\n" +
+			"under the same name with the ending .ocadm-etcd; -o json also shows its time and revision.\n" + placesHelp,
 		Example: "  ocadm cluster backup list\n  ocadm cluster backup list --in /var/backups\n" +
 			"  ocadm cluster backup list --in s3://backups/cloud --s3-endpoint s3.example.com -o json",
 		Args: arguments(cobra.NoArgs),
@@ -247,7 +247,7 @@ func newBackupVerify(a *app) *cobra.Command {
 		Use:   "verify FILE",
 		Short: "Check a backup, or prove it again",
 		Long: "Reads a backup to its end and checks that nothing is missing or changed. With --restore it also restores it into scratch databases on\n" +
-			"the server of the cloud, compares every table, and drops them. FILE is a path of this machine or s3://BUCKET/PATH/NAME.",
+			"the server of the cloud, compares every table, and drops them. FILE is a path on this machine or s3://BUCKET/PATH/NAME.",
 		Example: "  ocadm cluster backup verify /var/backups/default-5f2c81d0-20261122T020000Z.ocadm-backup --identity key.txt\n" +
 			"  ocadm cluster backup verify s3://backups/cloud/default-5f2c81d0-20261122T020000Z.ocadm-backup --s3-endpoint s3.example.com --identity key.txt --restore",
 		Args: arguments(cobra.ExactArgs(1)),
@@ -271,7 +271,7 @@ func newBackupVerify(a *app) *cobra.Command {
 				return a.print(f.output, v, func(p *page) {
 					how := "complete and unchanged"
 					if restore {
-						how = "restored into scratch databases, every table as it was saved"
+						how = "restored into scratch databases; every table matches"
 					}
 					p.line("%s: %s\ncloud %s/%s at %s of %s, %d tables, %d rows, %d objects, %d images", v.Name, how, v.Cloud.Namespace, v.Cloud.Name, v.Version,
 						v.Time.Format(time.RFC3339), v.Tables, v.Rows, len(v.Objects), len(v.Images))
@@ -289,7 +289,7 @@ func newBackupVerify(a *app) *cobra.Command {
 	f.add(a, c, nil, "table", "json", "yaml")
 	s.add(c.Flags())
 	k.addIdentities(c.Flags())
-	c.Flags().BoolVar(&restore, "restore", false, "restore it into scratch databases, too")
+	c.Flags().BoolVar(&restore, "restore", false, "also restore it into scratch databases")
 	c.Flags().DurationVar(&f.timeout, "timeout", backupTimeout, "time limit")
 	return c
 }

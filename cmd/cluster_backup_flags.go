@@ -43,7 +43,7 @@ func (s *storeFlags) fit(places ...string) error {
 	if *s == (storeFlags{}) || slices.ContainsFunc(places, func(p string) bool { return strings.HasPrefix(p, bucketScheme) }) {
 		return nil
 	}
-	return misused("the --s3 flags belong to a bucket, and none is named", "name it as s3://BUCKET/PATH, or leave the --s3 flags out")
+	return misused("the --s3 flags need a bucket", "name it as s3://BUCKET/PATH, or leave out the --s3 flags")
 }
 
 // later checks a place as far as possible without the network, and returns its name and a function that opens it.
@@ -93,7 +93,7 @@ func (s *storeFlags) s3(place string) (backup.S3Config, error) {
 		return backup.S3Config{}, misused(fmt.Sprintf("%q is not a bucket", place), "for example s3://backups/cloud")
 	}
 	if s.endpoint == "" {
-		return backup.S3Config{}, misused("the object store is not named", "for example --s3-endpoint s3.example.com")
+		return backup.S3Config{}, misused("no object store is specified", "for example --s3-endpoint s3.example.com")
 	}
 	ca := ""
 	if s.caFile != "" {
@@ -117,7 +117,7 @@ func (s *storeFlags) file(ctx context.Context, file string) (backup.Store, strin
 	}
 	i := strings.LastIndexByte(file, '/')
 	if i < len(bucketScheme) || i == len(file)-1 {
-		return nil, "", misused(fmt.Sprintf("%q names no file in a bucket", file), "for example s3://backups/cloud/default-5f2c81d0-20261122T020000Z"+backup.Suffix)
+		return nil, "", misused(fmt.Sprintf("%q is not a file in a bucket", file), "for example s3://backups/cloud/default-5f2c81d0-20261122T020000Z"+backup.Suffix)
 	}
 	store, err := s.open(ctx, file[:i])
 	return store, file[i+1:], err
@@ -133,8 +133,8 @@ type keyFlags struct {
 
 func (k *keyFlags) addRecipients(fs *pflag.FlagSet) {
 	addRecipientFlag(fs, &k.to)
-	fs.StringVar(&k.passphraseFile, "passphrase-file", "", "file with a passphrase to encrypt it with, in place of recipients")
-	fs.BoolVar(&k.unencrypted, "unencrypted", false, "do not encrypt it: everyone who can read the file has all passwords")
+	fs.StringVar(&k.passphraseFile, "passphrase-file", "", "file with a passphrase for the encryption, instead of recipients")
+	fs.BoolVar(&k.unencrypted, "unencrypted", false, "do not encrypt it: everyone who can read the file can read all passwords")
 }
 
 func (k *keyFlags) addIdentities(fs *pflag.FlagSet) {
@@ -147,7 +147,7 @@ func (k *keyFlags) addIdentityFlag(fs *pflag.FlagSet) {
 }
 
 func addRecipientFlag(fs *pflag.FlagSet, keys *[]string) {
-	fs.StringArrayVar(keys, "recipient", nil, "public key that can read it (age1…, ssh-ed25519 …), or @FILE with one in each line; may be repeated")
+	fs.StringArrayVar(keys, "recipient", nil, "public key to encrypt it for (age1…, ssh-ed25519 …), or @FILE with one per line; may be repeated")
 }
 
 // publicKeys returns the values of --recipient, replacing @FILE with the keys in the file.
@@ -195,7 +195,7 @@ func (k *keyFlags) recipients(ctx context.Context, c client.Client, key client.O
 		}
 		out, err := backup.Recipients(lines...)
 		if err != nil {
-			return nil, nil, misused(err.Error(), "give what age-keygen prints as public key: age1…")
+			return nil, nil, misused(err.Error(), "give the public key that age-keygen prints: age1…")
 		}
 		return out, nil, nil
 	}
@@ -214,7 +214,7 @@ func (k *keyFlags) passphrase() ([]age.Recipient, age.Identity, error) {
 		err = errors.New(k.passphraseFile + " is empty")
 	}
 	if err != nil {
-		return nil, nil, misused(err.Error(), "give a file with the passphrase in its first line")
+		return nil, nil, misused(err.Error(), "give a file with the passphrase on its first line")
 	}
 	r, i, err := backup.Passphrase(secret)
 	if err != nil {
@@ -260,7 +260,7 @@ func (k *keyFlags) same(ids []age.Identity) ([]age.Recipient, age.Identity, erro
 		case *age.HybridIdentity:
 			out = append(out, key.Recipient())
 		default:
-			return nil, nil, misused("what is there now cannot be encrypted for this key", "save it first with ocadm cluster backup create, then give --no-backup")
+			return nil, nil, misused("the present data cannot be encrypted for this key", "save it first with ocadm cluster backup create, then give --no-backup")
 		}
 	}
 	return out, nil, nil
@@ -285,7 +285,7 @@ func (d *databaseFlags) server(required bool) (v1alpha1.DatabaseServer, error) {
 	out := v1alpha1.DatabaseServer{Host: d.host, Port: d.port, Username: d.user, TLS: v1alpha1.DatabaseTLS{Mode: d.tls}}
 	if d.host == "" {
 		if required || *d != (databaseFlags{}) {
-			return out, misused("the database server is not named", "give --database-host")
+			return out, misused("no database server is specified", "give --database-host")
 		}
 		return out, nil
 	}

@@ -30,11 +30,11 @@ func newBackupRestore(a *app) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "restore FILE",
 		Short: "Restore the cloud from a backup",
-		Long: "Checks the whole file, then asks. If the cloud of the backup exists in the namespace, the command saves its present data, stops the\n" +
-			"services, replaces the databases and passwords, sets the version of the backup, and starts the services. This is an operation of the\n" +
-			"cloud (action Restore), and waits for other operations. Otherwise the command creates the cloud again, with the same IDs, passwords and\n" +
-			"projects, on the database server of the backup or of --database-host. If it is interrupted, run it again.\n\n" +
-			"FILE is a path on this machine or s3://BUCKET/PATH/NAME. Without --namespace, the namespace is that of the backup.",
+		Long: "Checks the whole file, then asks for confirmation. If the cloud of the backup exists in the namespace, the command saves its\n" +
+			"present data, stops the services, replaces the databases and passwords, sets the version of the backup, and starts the services. This is\n" +
+			"an operation of the cloud (action Restore), and waits for other operations. Otherwise the command recreates the cloud, with the same IDs,\n" +
+			"passwords and projects, on the database server of the backup or of --database-host. If it is interrupted, run it again.\n\n" +
+			"FILE is a path on this machine or s3://BUCKET/PATH/NAME. Without --namespace, the namespace is the one in the backup.",
 		Example: "  ocadm cluster backup restore /var/backups/default-5f2c81d0-20261122T020000Z.ocadm-backup --identity key.txt\n" +
 			"  ocadm cluster backup restore default.ocadm-backup --identity key.txt --database-host 10.0.0.9 --database-password-file /root/mysql \\\n" +
 			"    --load-balancer-endpoint 10.0.0.20 --wait",
@@ -103,7 +103,7 @@ func newBackupRestore(a *app) *cobra.Command {
 					p.line("cloud %s restored from %s in %.0f s", done.Cloud, done.Backup, done.Seconds)
 					p.lines("  ", done.Changes...)
 					if done.Before != "" {
-						p.line("what was there before: %s", done.Before)
+						p.line("backup of the previous data: %s", done.Before)
 					}
 				})
 			})
@@ -131,8 +131,8 @@ func newBackupRun(a *app) *cobra.Command {
 	var taken string
 	c := &cobra.Command{
 		Use:     "run",
-		Short:   "Make the backup that spec.backup describes",
-		Long:    "Runs in the pods of component backup, in their service account. It reads spec.backup for the place, the recipients and how many to keep.",
+		Short:   "Create the backup that spec.backup describes",
+		Long:    "Runs in the pods of component backup, with their service account. It reads the place, the recipients and the number to keep from spec.backup.",
 		Example: "  ocadm cluster backup run --dir /backup\n  ocadm cluster backup run --dir /backup -o table",
 		Hidden:  true,
 		Args:    arguments(cobra.NoArgs),
@@ -159,11 +159,11 @@ func newBackupRun(a *app) *cobra.Command {
 		},
 	}
 	f.add(a, c, nil, "json", "table", "yaml")
-	c.Flags().StringVar(&at.Dir, "dir", "", "directory for the backups, where spec.backup.s3 names no bucket")
-	c.Flags().StringVar(&at.Place, "place", "", "what the directory is called outside the pod")
+	c.Flags().StringVar(&at.Dir, "dir", "", "directory for the backups, if spec.backup.s3 names no bucket")
+	c.Flags().StringVar(&at.Place, "place", "", "name of the directory outside the pod")
 	c.Flags().StringVar(&at.Snapshots.Dir, "etcd-snapshots", "", "directory with snapshots of etcd; the newest good one is stored beside the backup")
-	c.Flags().StringVar(&at.Snapshots.Node, "node", "", "node of the pod, whose snapshots they are")
-	c.Flags().StringVar(&taken, "operation", "", "operation that asked for this backup; without it, one is created")
+	c.Flags().StringVar(&at.Snapshots.Node, "node", "", "node of the pod, to which the snapshots belong")
+	c.Flags().StringVar(&taken, "operation", "", "operation that requested this backup; without it, one is created")
 	c.Flags().DurationVar(&f.timeout, "timeout", backupTimeout, "time limit")
 	return c
 }

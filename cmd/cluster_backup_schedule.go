@@ -25,9 +25,9 @@ func newBackupSchedule(a *app) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "schedule",
 		Short: "Schedule backups of the cloud",
-		Long: "Sets spec.backup of the cloud: the operator then creates backups at the given times, in a pod of its own image, and proves each. Backups\n" +
-			"go to a volume, to a bucket with --to s3://BUCKET/PATH, or to a directory of a node with --to /DIR --node NODE. Values whose flags you\n" +
-			"omit stay as they are. --off ends the schedule and keeps the backups.",
+		Long: "Sets spec.backup of the cloud: the operator then creates backups at the given times, in a pod that runs its own image, and proves each. Backups\n" +
+			"go to a volume, to a bucket with --to s3://BUCKET/PATH, or to a directory on a node with --to /DIR --node NODE. Values whose flags you\n" +
+			"omit do not change. --off ends the schedule and keeps the backups.",
 		Example: "  ocadm cluster backup schedule --at @daily --keep 14 --recipient age1…\n" +
 			"  ocadm cluster backup schedule --to s3://backups/cloud --s3-endpoint s3.example.com\n" +
 			"  ocadm cluster backup schedule --to /srv/backups --node node1\n  ocadm cluster backup schedule --off",
@@ -48,7 +48,7 @@ func newBackupSchedule(a *app) *cobra.Command {
 			case strings.HasPrefix(to, "/"):
 				schedule.Dir = to
 			case to != "" && !strings.HasPrefix(to, bucketScheme):
-				return misused(fmt.Sprintf("%q is neither a bucket nor a directory of a node", to), "for example --to s3://backups/cloud, or --to /srv/backups --node node1")
+				return misused(fmt.Sprintf("%q is neither a bucket nor a directory on a node", to), "for example --to s3://backups/cloud, or --to /srv/backups --node node1")
 			case to != "":
 				cfg, err := s.s3(to)
 				if err != nil {
@@ -68,8 +68,8 @@ func newBackupSchedule(a *app) *cobra.Command {
 	fs.StringVar(&schedule.At, "at", "", "minute, hour, day, month and weekday, as in '0 2 * * *', or @daily")
 	fs.Int32Var(&keep, "keep", 7, "number of backups to keep; 0 keeps all")
 	addRecipientFlag(fs, &recipients)
-	fs.StringVar(&to, "to", "", "bucket, as s3://BUCKET/PATH, or directory of a node, in place of a volume")
-	fs.StringVar(&schedule.Node, "node", "", "node that makes the backups; without it, a directory is on the node where the pod runs")
+	fs.StringVar(&to, "to", "", "bucket, as s3://BUCKET/PATH, or directory on a node, instead of a volume")
+	fs.StringVar(&schedule.Node, "node", "", "node that creates the backups; without it, a directory is on the node where the pod runs")
 	fs.BoolVar(&schedule.Off, "off", false, "end the schedule; existing backups stay")
 	s.add(fs)
 	return c

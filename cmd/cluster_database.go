@@ -32,7 +32,7 @@ func newDatabaseStatus(a *app) *cobra.Command {
 	var f cloudFlags
 	return showsCloud(a, &f, &cobra.Command{
 		Use: "status", Short: "Show the copies of the embedded database",
-		Long: "Shows each server of the embedded database: its node, its role, what it does, and the last event that it has. The last line shows\n" +
+		Long: "Shows each server of the embedded database: its node, its role, what it is doing, and its last event. The last line shows\n" +
 			"whether the database would survive the loss of a node.",
 		Example: "  ocadm cluster database status\n  ocadm cluster database status -o json | jq .redundant",
 		Args:    arguments(cobra.NoArgs),
@@ -46,7 +46,7 @@ func printDatabase(p *page, s cluster.DatabaseStatus) {
 	for _, m := range s.Servers {
 		rows = append(rows, []string{m.Pod, cmp.Or(m.Node, "-"), m.Role, yesNo(m.Ready), cmp.Or(m.State.Last, "-"), cmp.Or(m.State.Doing, "-")})
 	}
-	p.table([]string{"POD", "NODE", "ROLE", "READY", "LAST EVENT", "DOES"}, rows)
+	p.table([]string{"POD", "NODE", "ROLE", "READY", "LAST EVENT", "ACTIVITY"}, rows)
 	p.line("\n%s: %s", map[bool]string{true: "redundant", false: "not redundant"}[s.Redundant], s.Message)
 }
 
@@ -94,21 +94,21 @@ func newDatabasePromote(a *app) *cobra.Command {
 		Use: "promote", Short: "Make the replica of the embedded database the primary",
 		Long: "Hands over from the primary to the replica: the primary stops, the replica applies everything that it has received, and takes its place.\n" +
 			"No acknowledged change is lost. Connections break, and services reconnect. The command refuses a replica that is not in sync, or that\n" +
-			"was restarted while the primary was away. If the primary is lost for good, --force promotes the replica anyway, after a minute. Changes\n" +
+			"was restarted while the primary was unavailable. If the primary is lost for good, --force promotes the replica anyway, after a minute. Changes\n" +
 			"that it has not received are lost; the question shows how many there are at least.\n\n" +
-			"After etcd went back to a snapshot, the servers settle by themselves which one was the primary last. If one is lost, or both were the\n" +
+			"After etcd was restored from a snapshot, the servers find out by themselves which one was the primary last. If one is lost, or both were the\n" +
 			"primary, --force chooses the one that answers, or the one that --server names.",
 		Example: "  ocadm cluster database promote --yes\n  ocadm cluster database promote --force\n\n" +
 			"  # after etcd was restored, if both servers were the primary\n  ocadm cluster database promote --force --server ocadm-mysql-2",
 		Args: arguments(cobra.NoArgs),
 	}, "table", func(ctx context.Context, k client.WithWatch, _ []string) (cluster.DatabaseStatus, error) {
 		if server != "" && !slices.Contains(dbpair.Servers(), server) {
-			return cluster.DatabaseStatus{}, misused(fmt.Sprintf("--server is %q, and must be one of %s", server, strings.Join(dbpair.Servers(), ", ")), c.UseLine())
+			return cluster.DatabaseStatus{}, misused(fmt.Sprintf("--server is %q, but must be one of %s", server, strings.Join(dbpair.Servers(), ", ")), c.UseLine())
 		}
 		return cluster.PromoteDatabase(ctx, k, f.namespace,
 			cluster.Promotion{Server: server, Force: force, Confirm: a.confirm(c, yes, "Nothing was changed"), Waiting: a.waiting()})
 	}, printDatabase)
-	c.Flags().BoolVar(&force, "force", false, "accept the loss of what the replica has not received, if the primary is lost")
+	c.Flags().BoolVar(&force, "force", false, "if the primary is lost, accept the loss of changes that the replica has not received")
 	c.Flags().StringVar(&server, "server", "", "the server to promote (default: the replica)")
 	c.Flags().DurationVar(&f.timeout, "timeout", promoteTimeout, "how long to wait")
 	addYes(c.Flags(), &yes)
@@ -138,7 +138,7 @@ func newDatabaseAgent(a *app) *cobra.Command {
 	var server, install string
 	c := &cobra.Command{
 		Use: "agent", Short: "Run a server of the embedded database", Hidden: true,
-		Long: "Starts and stops the database server of a pod: as the primary or as the replica, as the record in Lease ocadm-mysql says. The pods of the\n" +
+		Long: "Starts and stops the database server of a pod: as the primary or as the replica, according to Lease ocadm-mysql. The pods of the\n" +
 			"embedded database run it.",
 		Example: "  ocadm cluster database agent --server ocadm-mysql\n  ocadm cluster database agent --install /agent/ocadm",
 		Args:    arguments(cobra.NoArgs),
@@ -150,6 +150,6 @@ func newDatabaseAgent(a *app) *cobra.Command {
 		},
 	}
 	c.Flags().StringVar(&server, "server", "", "name of the server")
-	c.Flags().StringVar(&install, "install", "", "copy this program to a file, and end")
+	c.Flags().StringVar(&install, "install", "", "copy this program to a file, and exit")
 	return c
 }

@@ -58,7 +58,7 @@ func newClusterDiff(a *app) *cobra.Command {
 		Use:   "diff [REVISION [REVISION]]",
 		Short: "Show what an update would change, or compare releases",
 		Long: "Shows object by object and field by field what would change: without arguments, what ocadm cluster update would change; with --version\n" +
-			"or -f, what that version or that manifest would change. With one revision, it compares that release with the current one; with two, it\n" +
+			"or -f, what the version or the manifest would change. With one revision, it compares that release with the current one; with two, it\n" +
 			"compares both. It writes nothing, and shows no secret. The result is valid for an operator of the same version as this program.",
 		Example: "  ocadm cluster diff\n  ocadm cluster diff --version v4.0.4 -o diff\n  ocadm cluster diff -f cloud.yaml -o json\n  ocadm cluster diff 3 5",
 		Args:    arguments(cobra.MaximumNArgs(2)),
@@ -72,7 +72,7 @@ func newClusterDiff(a *app) *cobra.Command {
 				revisions = append(revisions, n)
 			}
 			if len(args) > 0 && (file != "" || p.Update.Version != "") {
-				return misused("a revision goes with neither --version nor --filename", "give one of them")
+				return misused("a revision cannot be combined with --version or --filename", "give one of them")
 			}
 			if file != "" {
 				var err error

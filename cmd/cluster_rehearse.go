@@ -52,7 +52,7 @@ func (a *app) checkUpdate(c *cobra.Command, f *cloudFlags, u cluster.Update, dow
 func trial(c *cobra.Command, f *cloudFlags, action, flag string, u cluster.Update, downgrade bool) (*cluster.Operation, error) {
 	for _, name := range []string{"at-once", "on-failure", "profile", "operator-version", "operator-image", "operator-only"} {
 		if c.Flags().Changed(name) {
-			return nil, misused("--"+name+" and --"+flag+" do not go together", "leave out --"+name)
+			return nil, misused("--"+name+" and --"+flag+" cannot be combined", "leave out --"+name)
 		}
 	}
 	return &cluster.Operation{Spec: v1alpha1.OnecloudOperationSpec{

@@ -24,9 +24,9 @@ func newClusterStatus(a *app) *cobra.Command {
 		Use:   "status",
 		Short: "Show the state and version of every component",
 		Long: "Shows the status that the operator reports: the state and version of each component, and what the unavailable ones wait for.\n\n" +
-			"--watch keeps the status up to date until Ctrl-C, or as long as --timeout if you give it; with --wait it ends when every component is\n" +
-			"available. A terminal gets a tree of the components that are not available, what each waits for, and why that is not available.\n" +
-			"Otherwise each change is a line, with -o json a JSON document on a line.\n\n" +
+			"--watch keeps the status up to date until Ctrl-C, or until --timeout if it is given; with --wait it ends when every component is\n" +
+			"available. On a terminal, it shows a tree of the unavailable components, what each waits for, and why that is not available.\n" +
+			"Otherwise it prints a line for each change, with -o json a JSON document.\n\n" +
 			"The exit status is 0 if the cloud is ready, 72 if it is degraded, and 73 if it is not ready yet; also when Ctrl-C or --timeout ends\n" +
 			"--watch without --wait. When --timeout ends --wait, it is 70.",
 		Example: "  ocadm cluster status\n  ocadm cluster status --wait --timeout 10m\n  ocadm cluster status --watch\n" +

@@ -44,7 +44,7 @@ func newClusterStart(a *app) *cobra.Command {
 		Use:   "start",
 		Short: "Start the services of the cloud again",
 		Long: "Has the operator start the services that ocadm cluster stop, or an interrupted restore or move, has stopped. If the cloud was paused\n" +
-			"before, it is paused again. With --wait after a restore of etcd, the cloud has to stay ready for a minute: until then, pods may have the\n" +
+			"before, it is paused again. With --wait after a restore of etcd, the cloud must stay ready for a minute: until then, pods may have the\n" +
 			"status of the snapshot.",
 		Example: "  ocadm cluster start\n  ocadm cluster start --wait",
 		Args:    arguments(cobra.NoArgs),
@@ -61,7 +61,7 @@ func newClusterStart(a *app) *cobra.Command {
 					return a.printOutcome(&f, f.outcome("started"))
 				}
 				if hold > 0 {
-					fmt.Fprintf(a.Err, "The cloud was restored with etcd: it has to stay ready for %s, until no pod has the status of the snapshot\n", hold)
+					fmt.Fprintf(a.Err, "The cloud was restored with etcd: it must stay ready for %s, until no pod has the status of the snapshot\n", hold)
 				}
 				return a.waitFor(ctx, k, &f, func(report func(cluster.Status)) error { return cluster.WaitHeld(ctx, k, f.key(), hold, report) })
 			})
@@ -106,9 +106,9 @@ func newClusterMoveDatabase(a *app) *cobra.Command {
 				}
 				return a.print(f.output, done, func(p *page) {
 					if done.Changed {
-						p.line("%d tables with %d rows moved from %s to %s in %.0f s; the old databases are still there", done.Tables, done.Rows, done.From, done.To, done.Seconds)
+						p.line("%d tables with %d rows moved from %s to %s in %.0f s; the old databases were kept", done.Tables, done.Rows, done.From, done.To, done.Seconds)
 					} else {
-						p.line("the databases are on %s already", done.To)
+						p.line("the databases are already on %s", done.To)
 					}
 				})
 			})

@@ -31,7 +31,7 @@ func TestClusterUsage(t *testing.T) {
 		"cluster update --operator-only":                          {4, "needs a change of the operator"},
 		"cluster update --operator-only --version v1":             {4, "needs a change of the operator"},
 		"cluster update --version v1 --timeout 0s":                {4, "--timeout"},
-		"cluster update --at-once --no-backup":                    {4, "do not go with --at-once"},
+		"cluster update --at-once --no-backup":                    {4, "cannot be combined with --at-once"},
 		"cluster update --at-once --dry-run":                      {4, "leave out --at-once"},
 		"cluster update --rehearse --no-backup":                   {4, "works on copies"},
 		"cluster update --waves --kubeconfig " + nowhere:          {42, nowhere},

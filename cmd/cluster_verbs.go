@@ -143,7 +143,7 @@ func newClusterUpdate(a *app) *cobra.Command {
 				return err
 			}
 			if rehearse && noBackup {
-				return misused("--no-backup does not go with --rehearse, which works on copies of the databases", "leave it out")
+				return misused("--no-backup cannot be combined with --rehearse, which works on copies of the databases", "leave it out")
 			}
 			if rehearse {
 				return a.rehearseUpdate(c, &f, u, downgrade)
@@ -153,7 +153,7 @@ func newClusterUpdate(a *app) *cobra.Command {
 			}
 			// The operator must run before the cloud changes, so this wait is not optional.
 			if atOnce && (downgrade || noBackup || onFailure != "") {
-				return misused("--allow-downgrade, --no-backup and --on-failure do not go with --at-once, which checks, copies and reverts nothing", "leave them out")
+				return misused("--allow-downgrade, --no-backup and --on-failure cannot be combined with --at-once, which does not check, copy or revert anything", "leave them out")
 			}
 			if !atOnce {
 				u.Operation = &cluster.Operation{Spec: v1alpha1.OnecloudOperationSpec{Cloud: f.name, Action: v1alpha1.ActionUpdate, Requester: requester(),
@@ -171,14 +171,14 @@ func newClusterUpdate(a *app) *cobra.Command {
 	fs := c.Flags()
 	f.addWait(fs, false, "wait until every component runs the new version")
 	fs.StringVar(&u.Version, "version", "", "release of the cloud")
-	fs.BoolVar(&atOnce, "at-once", false, "move all components at once, without checks, copies of the databases or a way back; for development")
+	fs.BoolVar(&atOnce, "at-once", false, "move all components at once, without checks, copies of the databases or rollback; for development")
 	fs.Bool("waves", true, "")
 	hide(fs, "waves") // a former flag
 	fs.BoolVar(&rehearse, "rehearse", false, "run the migrations on copies of the databases, and change nothing")
 	fs.BoolVar(&dryRun, "dry-run", false, "run the checks and have the nodes pull the images, without changing the cloud")
 	c.MarkFlagsMutuallyExclusive("rehearse", "dry-run")
 	fs.BoolVar(&downgrade, "allow-downgrade", false, "move to an earlier release, although its services may lose data")
-	fs.BoolVar(&noBackup, "no-backup", false, "do without copies of the databases; a failed update leaves them as it changed them")
+	fs.BoolVar(&noBackup, "no-backup", false, "do not copy the databases; a failed update leaves its changes in them")
 	addOnFailure(fs, &onFailure)
 	fs.StringVar(&u.OperatorVersion, "operator-version", "", "version of the operator")
 	fs.StringVar(&u.OperatorImage, "operator-image", "", "operator image, REPOSITORY:TAG; overrides --operator-version and --image-repository")
@@ -298,7 +298,7 @@ func newClusterDelete(a *app) *cobra.Command {
 		Use:   "delete",
 		Short: "Delete the cloud and keep its data",
 		Long: "Deletes the OnecloudCluster and waits until the operator has removed its objects. Kubernetes and the operator stay.\n" +
-			"Databases, volumes and generated passwords stay, too, unless --delete-data is given. A new cloud of the same name uses them again.",
+			"Databases, volumes and generated passwords stay, too, unless --delete-data is given. A new cloud with the same name reuses them.",
 		Example: "  ocadm cluster delete --yes\n  ocadm cluster delete --delete-data",
 		Args:    arguments(cobra.NoArgs),
 		RunE: func(c *cobra.Command, _ []string) error {

@@ -153,7 +153,7 @@ func newComponentRestart(a *app) *cobra.Command {
 
 func newComponentSwitch(a *app, verb string, disable bool) *cobra.Command {
 	var f cloudFlags
-	short, long := "Enable a component", "Sets disable: false in the spec of the component. If it ran before, it uses its old data."
+	short, long := "Enable a component", "Sets disable: false in the spec of the component. If it ran before, it reuses its data."
 	if disable {
 		short, long = "Disable a component and keep its data", "Sets disable: true in the spec of the component. The operator deletes its workload. Databases and volumes stay."
 	}
@@ -167,7 +167,7 @@ func newComponentSwitch(a *app, verb string, disable bool) *cobra.Command {
 				return err
 			}
 			if len(ref.Block) > 1 && ref.Block[0] != "components" {
-				return misused(fmt.Sprintf("%s cannot be switched alone: it is part of spec.%s", args[0], ref.Block[0]),
+				return misused(fmt.Sprintf("%s cannot be enabled or disabled alone: it is part of spec.%s", args[0], ref.Block[0]),
 					"kubectl -n "+f.namespace+" edit oc "+f.name)
 			}
 			return f.withCloud(c, func(ctx context.Context, k client.WithWatch) error {

@@ -40,7 +40,7 @@ func newOptionsList(a *app, use string) *cobra.Command {
 	c := &cobra.Command{
 		Use:   use,
 		Short: "List the options of a component with their effective values",
-		Long: "Lists the options that the service of a component accepts, with the type and the effective value of each. SOURCE says where the value\n" +
+		Long: "Lists the options that the service of a component accepts, with the type and the effective value of each. SOURCE shows where the value\n" +
 			"comes from: you (the ConfigMap), the operator, stored (set in the console or with climc, or by the service itself), or default (built\n" +
 			"into the service). Values that may be secrets are hidden.",
 		Example: "  ocadm component options list region\n  ocadm component options list region --only-set\n" +
@@ -111,7 +111,7 @@ func newOptionsUnset(a *app) *cobra.Command {
 		Use:   "unset COMPONENT KEY...",
 		Short: "Remove options that you set from a component",
 		Long: "Removes options that you set from the ConfigMap of a component. The operator removes their stored values from the identity service and\n" +
-			"restarts the pods, so that each option has its default again: the operator's, or else the one built into the service.\n" +
+			"restarts the pods, so that each option returns to its default: the operator's, or otherwise the one built into the service.\n" +
 			"Removing a key with kubectl edit configmap has the same effect.",
 		Example: "  ocadm component options unset region default_bandwidth\n  ocadm component options unset glance target_image_formats",
 		Args:    arguments(cobra.MinimumNArgs(2)), ValidArgsFunction: configurableNames,

@@ -78,7 +78,7 @@ func (a *app) kubectl(ctx context.Context, f *podFlags, args ...string) error {
 	if errors.As(err, &status) && ctx.Err() == nil {
 		return finding.Finding{
 			Code: "OCA-7016", Severity: finding.Error, What: "kubectl " + args[0] + " ended with an error",
-			Cause: fmt.Sprintf("exit status %d", status.ExitCode()), Remedy: "see its message above", Err: err,
+			Cause: fmt.Sprintf("exit status %d", status.ExitCode()), Remedy: "read its message above", Err: err,
 		}
 	}
 	return err
@@ -113,13 +113,13 @@ func newComponentExec(a *app) *cobra.Command {
 	c := newPodCommand(a, &cobra.Command{
 		Use:     "exec COMPONENT -- COMMAND [ARGUMENT...]",
 		Short:   "Run a command in a pod of a component",
-		Long:    "Runs a command in the main container of the component, in a ready pod if there is one. Standard input is passed on.",
+		Long:    "Runs a command in the main container of the component, in a ready pod if possible. Standard input is forwarded.",
 		Example: "  ocadm component exec climc -- climc server-list\n  ocadm component exec region -it -- sh",
 		Args:    arguments(cobra.MinimumNArgs(2)),
 	}, func(pod *corev1.Pod, container string, args []string) ([]string, error) {
 		return append([]string{"exec", pod.Name, "-c", container, "-i", fmt.Sprintf("--tty=%t", terminal), "--"}, args[1:]...), nil
 	})
-	c.Flags().BoolP("stdin", "i", true, "pass standard input on")
+	c.Flags().BoolP("stdin", "i", true, "forward standard input")
 	c.Flags().BoolVarP(&terminal, "tty", "t", false, "allocate a terminal")
 	return c
 }

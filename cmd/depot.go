@@ -56,8 +56,8 @@ func newDepotServe(_ *app) *cobra.Command {
 	c := &cobra.Command{
 		Use: "serve", Short: "Serve the depot of this node",
 		Long: "Serves the depot over HTTPS until it is stopped. Clients present the certificate of a node or a join token. The depot verifies a token\n" +
-			"at the API server; while that does not answer, it accepts a token that was valid in the last day. Everyone may read /ca.crt, the\n" +
-			"certificate of the authority. With --copy, it also copies images that nodes request and it lacks from their registries.",
+			"at the API server; while the API server does not answer, it accepts a token that was valid in the last day. Everyone may read /ca.crt, the\n" +
+			"certificate of the authority. With --copy, it also copies missing images from their registries when nodes request them.",
 		Example: "  # as the static pod of init does\n  ocadm depot serve --copy\n\n  # on another port\n  ocadm depot serve --listen :7444",
 		Args:    arguments(cobra.NoArgs),
 		RunE:    func(c *cobra.Command, _ []string) error { return d.serve(c.Context()) },
@@ -125,8 +125,8 @@ func newDepotRenew(_ *app) *cobra.Command {
 	c := &cobra.Command{
 		Use: "renew NAME...", Short: "Keep the certificate of the depot valid",
 		Long: "Issues a certificate for the depot, signed by the cluster's certificate authority, for these host names and addresses, and renews it\n" +
-			"when two thirds of its lifetime are over, until it is stopped. ocadm depot serve uses the new one without a restart. It runs in a\n" +
-			"container of its own, so that the program that serves cannot read the key of the authority.",
+			"when two thirds of its lifetime have passed, until it is stopped. ocadm depot serve uses the new one without a restart. It runs in a\n" +
+			"separate container, so that the server cannot read the key of the authority.",
 		Example: "  # as the static pod of init does\n  ocadm depot renew node1 10.0.0.1 cloud.example.org\n\n" +
 			"  # with an authority elsewhere on the disk\n  ocadm depot renew node1 --ca-file ca.crt --ca-key-file ca.key --file serving.pem",
 		Args: arguments(cobra.MinimumNArgs(1)),

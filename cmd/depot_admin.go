@@ -39,7 +39,7 @@ func openDepot(directory string) (*depot.Store, error) {
 }
 
 func noDepot(err error) error {
-	return finding.Errorf("OCA-2317", "This machine has no depot", "run the command as root on a control-plane node that ocadm init made", "%w", err)
+	return finding.Errorf("OCA-2317", "This machine has no depot", "run the command as root on a control-plane node that ocadm init set up", "%w", err)
 }
 
 func newDepotStatus(a *app) *cobra.Command {
@@ -75,7 +75,7 @@ func depotTable(p *page, st depot.Status) {
 		}
 		p.line("  %s  %s", want.Image, cmp.Or(strings.ReplaceAll(want.Why, "\n", "; "), "soon"))
 	}
-	p.line("\n%s uses %s; %s of the disk are free, of which the depot leaves %s", st.Directory, ui.Bytes(st.Used), ui.Bytes(st.Free), ui.Bytes(st.Reserve))
+	p.line("\n%s uses %s; %s of the disk are free, of which the depot reserves %s", st.Directory, ui.Bytes(st.Used), ui.Bytes(st.Free), ui.Bytes(st.Reserve))
 }
 
 // fillGrace protects what an interrupted fill has stored so far.
@@ -93,9 +93,9 @@ func newDepotPrune(a *app) *cobra.Command {
 	var dryRun bool
 	c := shows(a, &cobra.Command{
 		Use: "prune", Short: "Remove what no workload of the cluster uses",
-		Long: "Removes the roots from which neither a workload of the cluster nor a kept release of a cloud gets an image, and the content that no\n" +
+		Long: "Removes the roots that provide no image for a workload of the cluster or for a kept release of a cloud, and the content that no\n" +
 			"other root needs. If several roots contain an image, the latest counts. Prune always keeps the latest bundle and the latest ocadm, and\n" +
-			"keeps a copied image for a week after a node asked for it. It removes the content of nodes that are no longer in the cluster, unless\n" +
+			"keeps a copied image for a week after a node requested it. It removes the content of nodes that are no longer in the cluster, unless\n" +
 			"this is its only source. The depots of other control-plane nodes follow.",
 		Example: "  ocadm depot prune --dry-run\n  ocadm depot prune -o json",
 		Args:    arguments(cobra.NoArgs),

@@ -26,7 +26,7 @@ type upstreamFlags struct {
 }
 
 func (u *upstreamFlags) flags(fs *pflag.FlagSet) {
-	fs.BoolVar(&u.copy, "copy", false, "copy images that nodes ask for and the depot lacks from their registries")
+	fs.BoolVar(&u.copy, "copy", false, "copy missing images from their registries when nodes request them")
 	fs.StringVar(&u.credentials, "registry-config", "", "docker config.json with the credentials of registries (with --copy)")
 	fs.StringVar(&u.proxyFile, "proxy-file", "/etc/containerd/proxy.env", "file with HTTP_PROXY, HTTPS_PROXY and NO_PROXY for registries (with --copy)")
 	fs.StringSliceVar(&u.except, "except", nil, "servers in containerd's hosts.toml files to skip, HOST:PORT: the depots (with --copy)")

@@ -111,7 +111,7 @@ func newEtcdSnapshot(a *app) *cobra.Command {
 func newEtcdKeep(a *app) *cobra.Command {
 	endpoint, every := "https://127.0.0.1:2379", time.Hour
 	c := &cobra.Command{
-		Use: "keep", Short: "Save a snapshot of etcd again and again", Hidden: true,
+		Use: "keep", Short: "Save snapshots of etcd at a fixed interval", Hidden: true,
 		Long:    "Saves a snapshot at once if the last one is older than an interval, and one after each interval, until it is stopped.",
 		Example: "  # as the static pod does\n  ocadm etcd keep\n\n  ocadm etcd keep --every 10m",
 		Args:    arguments(cobra.NoArgs),
@@ -120,7 +120,7 @@ func newEtcdKeep(a *app) *cobra.Command {
 			return etcdphase.KeepSnapshots(c.Context(), host.Files{}, endpoint, etcdphase.Dir, every, log)
 		},
 	}
-	c.Flags().StringVar(&endpoint, "endpoint", endpoint, "where etcd listens")
+	c.Flags().StringVar(&endpoint, "endpoint", endpoint, "address at which etcd listens")
 	c.Flags().DurationVar(&every, "every", every, "the interval")
 	return c
 }
@@ -172,8 +172,8 @@ func (d defragmented) left() error {
 	if d.Stopped == "" {
 		return nil
 	}
-	return finding.New("OCA-4147", "Not all members of etcd were defragmented", d.Stopped+"; while one serves no requests, all others have to",
-		"ocadm etcd status; when it no longer has such a problem, run the same command again")
+	return finding.New("OCA-4147", "Not all members of etcd were defragmented", d.Stopped+"; while one serves no requests, all others must",
+		"ocadm etcd status; when it no longer shows this problem, run the same command again")
 }
 
 func defragment(ctx context.Context, h *host.Host) (out defragmented, err error) {

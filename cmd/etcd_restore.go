@@ -39,20 +39,20 @@ func newEtcdRestore(a *app) *cobra.Command {
 		Long: "Restores the last good snapshot of this machine, or FILE. It first prints what will be lost: everything since the snapshot, in\n" +
 			"Kubernetes and in the resources of the cloud. Then it stops the control plane here, creates a new etcd with one member from the\n" +
 			"snapshot, and starts the control plane again. The former data stays beside the new data. Virtual machines are not touched.\n\n" +
-			"The databases of a cloud are not in etcd and do not go back. So each cloud of the snapshot, and each operation that had not ended then,\n" +
-			"is paused before the API server starts: the pods run as the snapshot has them, and the operator changes nothing until ocadm cluster\n" +
-			"start. The servers of an embedded database with a replica settle which one was the primary last. The command refuses a snapshot of\n" +
-			"a cloud version other than the current one, and one from before the current primary was added as a replica (OCA-4157), unless\n" +
-			"--newer-databases is given. --dry-run shows the version of each cloud in the snapshot and now.\n\n" +
+			"The databases of a cloud are not in etcd and are not restored. Therefore each cloud of the snapshot, and each operation that had not\n" +
+			"ended then, is paused before the API server starts: the pods run as recorded in the snapshot, and the operator changes nothing until\n" +
+			"ocadm cluster start. The servers of an embedded database with a replica find out which one was the primary last. The command refuses\n" +
+			"a snapshot of a cloud version other than the current one, and one from before the current primary was added as a replica (OCA-4157),\n" +
+			"unless --newer-databases is given. --dry-run shows the version of each cloud in the snapshot and now.\n\n" +
 			"With several control-plane nodes, first run ocadm etcd rejoin --after-restore ADDRESS on the others: they stop, wait, and join again\n" +
 			"when this one is restored.\n\n" +
 			"FILE may also be a snapshot that the nightly backup has stored beside a backup (….ocadm-etcd), on this machine or in a bucket, as\n" +
 			"s3://BUCKET/PATH/NAME with --s3-endpoint. --identity decrypts it into a directory that only root can enter, and that is removed\n" +
 			"afterwards.\n\n" +
 			"--from-data uses the present data of this member and loses none of it. Use it on the last survivor when the majority is lost for good.\n" +
-			"What the other members accepted while this one did not run is lost: the command prints from when the newest entry here is, and pauses\n" +
-			"the clouds if that is more than five minutes ago.\n\n" +
-			"If the certificate authorities are being rotated and what is restored has no record of that, the command refuses (OCA-4158).\n\n" +
+			"Writes that the other members accepted while this one did not run are lost: the command prints the time of the newest entry here, and\n" +
+			"pauses the clouds if it is more than five minutes old.\n\n" +
+			"If the certificate authorities are being rotated and the restored data has no record of it, the command refuses (OCA-4158).\n\n" +
 			"If the command fails, it puts the former data back and starts the control plane with it. If it is killed, run it again: it continues.",
 		Example: "  # show what would be lost\n  ocadm etcd restore --dry-run\n\n  ocadm etcd restore\n\n" +
 			"  # a snapshot that was stored with the backups\n" +
@@ -75,11 +75,11 @@ func newEtcdRestore(a *app) *cobra.Command {
 	f.add(c)
 	from.store.add(c.Flags())
 	from.keys.addIdentityFlag(c.Flags())
-	c.Flags().BoolVar(&from.own, "from-data", false, "restore from the present data of this member, in place of a snapshot")
+	c.Flags().BoolVar(&from.own, "from-data", false, "restore from the present data of this member, instead of a snapshot")
 	c.Flags().BoolVar(&from.alone, strings.TrimPrefix(etcdphase.Alone, "--"), false,
 		"continue although ocadm cannot find out whether other control-plane nodes run; use it only if none does")
 	c.Flags().BoolVar(&newer, strings.TrimPrefix(etcdphase.NewerDatabases, "--"), false,
-		"continue although the databases are of a later version, or on another server, than what the snapshot brings back")
+		"continue although the databases are of a later version than in the snapshot, or on another server")
 	c.Flags().BoolVar(&forget, strings.TrimPrefix(etcdphase.ForgetRotation, "--"), false,
 		"continue although the record of a rotation of the certificate authorities is lost; begin a new one afterwards")
 	return c
@@ -106,7 +106,7 @@ func (a *app) restoreEtcd(c *cobra.Command, f stepFlags, newer, forget bool, fro
 	fmt.Fprintf(a.Err, "This restores %s.\nIt loses %s.\n", what, out.Loses)
 	question := "The control plane on this machine stops for about a minute"
 	if len(r.Silent) > 0 {
-		fmt.Fprintf(a.Err, "Control-plane nodes %[1]s do not answer. If they run and only cannot be reached from here, they continue as another cluster.\n"+
+		fmt.Fprintf(a.Err, "Control-plane nodes %[1]s do not answer. If they run and are only unreachable from here, they continue as another cluster.\n"+
 			"Make sure that they are off, or that ocadm etcd rejoin waits there.\n", strings.Join(r.Silent, ", "))
 		out.Silent = r.Silent
 	}
@@ -124,8 +124,8 @@ func (a *app) restoreEtcd(c *cobra.Command, f stepFlags, newer, forget bool, fro
 		return err
 	}
 	if p.Holds() {
-		question += ". Pods run as " + map[bool]string{true: "the snapshot", false: "this member"}[p.Own == nil] +
-			" has them, on the current databases; the clouds stay paused until ocadm cluster start"
+		question += ". Pods run as recorded in " + map[bool]string{true: "the snapshot", false: "this member"}[p.Own == nil] +
+			", on the current databases; the clouds stay paused until ocadm cluster start"
 	}
 	if err := a.confirmSteps(c, f, "Nothing was restored", question); err != nil {
 		return err
@@ -143,7 +143,7 @@ func (a *app) restoreEtcd(c *cobra.Command, f stepFlags, newer, forget bool, fro
 	own, _ := url.Parse(r.Member.ClientURL) // the manifest has it, and etcd ran with it
 	out.Next = []string{"ocadm etcd status", "on other control-plane nodes: ocadm etcd rejoin --after-restore " + own.Hostname() +
 		" (those that are off: turn on one, run it there, then the next; two that start together continue as the former cluster)",
-		"on workers: systemctl restart kubelet, and restart what holds watches for weeks"}
+		"on workers: systemctl restart kubelet, and restart programs that keep watches open for weeks"}
 	out.Next = append(out.Next, nextOfClouds(paused(ctx, r, out))...)
 	out.Next = append(out.Next, "when the cluster works: rm -r "+r.Member.DataDir+"/ocadm-before-*")
 	return a.printSteps(f, out, "Nothing to do")
@@ -180,10 +180,10 @@ func previewText(p etcdphase.Preview) string {
 		fmt.Fprintf(&b, "  operation %s had not ended: it is paused\n", o)
 	}
 	if p.Unknown != "" && p.Holds() {
-		fmt.Fprintf(&b, "  What the clouds are now is unknown: %s\n", p.Unknown)
+		fmt.Fprintf(&b, "  The current state of the clouds is unknown: %s\n", p.Unknown)
 	}
 	for _, u := range p.Unreadable {
-		fmt.Fprintf(&b, "  Cannot be read, and is therefore not paused: %s\n", u)
+		fmt.Fprintf(&b, "  Cannot be read, and therefore not paused: %s\n", u)
 	}
 	return b.String()
 }
@@ -240,7 +240,7 @@ func (a *app) rejoinEtcd(c *cobra.Command, after string, f stepFlags) error {
 		out.DryRun = f.dryRun
 		return a.printSteps(f, out, "Nothing to do")
 	}
-	if err := a.confirmSteps(c, f, "Nothing was changed", "This stops the control plane on this machine and gives up the data of its member of etcd"); err != nil {
+	if err := a.confirmSteps(c, f, "Nothing was changed", "This stops the control plane on this machine and discards the data of its member of etcd"); err != nil {
 		return err
 	}
 	if out.stepsRun, err = runSteps(ctx, a, h, "etcd rejoin", map[string]string{"--after-restore": after}, etcdphase.RejoinSteps(), r, f); err != nil {

@@ -34,7 +34,7 @@ func TestPreviewOfRestore(t *testing.T) {
 	}
 	for _, want := range []string{
 		"cloud onecloud/default: version v1, release 7; now version v2, release 9\n", "cloud onecloud/later: is not in the snapshot, and is lost",
-		"operation onecloud/update (Update) had not ended: it is paused", "Cannot be read, and is therefore not paused: /registry/x",
+		"operation onecloud/update (Update) had not ended: it is paused", "Cannot be read, and therefore not paused: /registry/x",
 	} {
 		if got := previewText(p); !strings.Contains(got, want) {
 			t.Errorf("%q is not in:\n%s", want, got)

@@ -20,7 +20,7 @@ func newExecutor(a *app) *cobra.Command {
 			"programs such as qemu, lvm and mount on the node itself. There is no authentication, so only root may open the socket.\n\n" +
 			"On a node the executor runs as the systemd unit " + executor.UnitName + ", which join installs with the host agent.\n\n" +
 			"Stopping the executor does not stop the programs that it started. For ten seconds it still reports the results of running commands.\n" +
-			"After that, the commands continue without it and their clients get an error. A command whose output a client asked for is then ended by\n" +
+			"After that, the commands continue without it and their clients get an error. A command whose output a client requested is then ended by\n" +
 			"its next write (SIGPIPE); daemons that closed their output, such as virtual machines, are not. The executor kills a command whose client\n" +
 			"is gone after --abandon-after, but not the daemons that the command started.",
 		Example: "  # as the unit of the node does\n  ocadm executor\n\n" +

@@ -44,7 +44,7 @@ func (f *fleetFlags) add(c *cobra.Command) {
 	f.output = addOutput(c, "text")
 	fs := c.Flags()
 	fs.StringVarP(&f.file, "file", "f", "", "file with the fleet")
-	fs.StringVar(&f.dir, "directory", "", "directory of the fleet: journal, logs, host keys, kubeconfig (default: FILE without its ending, and .fleet)")
+	fs.StringVar(&f.dir, "directory", "", "directory of the fleet: journal, logs, host keys, kubeconfig (default: FILE with the extension .fleet)")
 	fs.IntVar(&f.parallel, "parallel", fleetParallel, "number of machines to work on at once")
 }
 
@@ -78,7 +78,7 @@ func (f *fleetFlags) options(ctx context.Context, a *app, dryRun bool) (o fleet.
 	}
 	if !dryRun {
 		if err := os.MkdirAll(f.dir, 0o700); err != nil {
-			return o, nil, finding.Errorf("OCA-7640", "The directory of the fleet cannot be made", "give another one: --directory DIR", "%w", err)
+			return o, nil, finding.Errorf("OCA-7640", "The directory of the fleet cannot be created", "give another one: --directory DIR", "%w", err)
 		}
 		stamp := time.Now().UTC().Format("20060102T150405Z")
 		o.Log = func(machine string) (workflow.Sink, string, func(), error) { return a.fleetLog(f.dir, stamp, machine) }
@@ -169,14 +169,14 @@ func (a *app) printFleet(output *ui.Choice, res fleet.Result, dryRun bool) error
 		}
 		p.table([]string{"MACHINE", "ROLE", "ADDRESS", "STATE", "TIME", "MESSAGE"}, rows)
 		if !changed {
-			p.line("Nothing was changed: every machine is as the file says.")
+			p.line("Nothing was changed: every machine matches the file.")
 		}
 	})
 	if err != nil || output.String() != "text" {
 		return err
 	}
 	for _, name := range res.Removed {
-		fmt.Fprintf(a.Err, "%s is no longer in the file, and stays in the cluster; to take it out: ocadm machine remove %s\n", name, name)
+		fmt.Fprintf(a.Err, "%s is no longer in the file, and stays in the cluster; to remove it: ocadm machine remove %s\n", name, name)
 	}
 	if res.Kubeconfig != "" && !dryRun {
 		fmt.Fprintf(a.Err, "\nThe administrator's kubeconfig is in %s\n", res.Kubeconfig)
@@ -188,7 +188,7 @@ func newFleetStatus(a *app) *cobra.Command {
 	var f fleetFlags
 	c := &cobra.Command{
 		Use: "status", Short: "Show the state of the machines of a file",
-		Long:    "Logs in to every machine and asks the cluster for its node. It changes nothing, and fails unless every machine answers and is a Ready node.",
+		Long:    "Logs in to every machine and reads its Node from the cluster. It changes nothing, and fails unless every machine answers and is a Ready node.",
 		Example: "  ocadm fleet status -f fleet.yaml\n  ocadm fleet status -f fleet.yaml -o json | jq '.[] | select(.node != \"Ready\")'",
 		Args:    arguments(cobra.NoArgs),
 		RunE: func(c *cobra.Command, _ []string) error {
@@ -220,7 +220,7 @@ func newFleetReset(a *app) *cobra.Command {
 	c := &cobra.Command{
 		Use: "reset", Short: "Remove the cluster from every machine of a file",
 		Long: "Runs ocadm reset on every machine: the workers first, the first node last. The cloud and its data are lost. A machine that fails does not stop\n" +
-			"the others. A machine of another cluster, or one on which virtual machines run, is left as it is.",
+			"the others. A machine of another cluster, or one on which virtual machines run, is not changed.",
 		Example: "  ocadm fleet reset -f fleet.yaml\n  ocadm fleet reset -f fleet.yaml --yes -o json",
 		Args:    arguments(cobra.NoArgs),
 		RunE: func(c *cobra.Command, _ []string) error {

@@ -27,9 +27,9 @@ func newHAStatus(a *app) *cobra.Command {
 	return shows(a, &cobra.Command{
 		Use: "status", Short: "Show the control-plane nodes, etcd, and which node has the virtual address",
 		Long: "Shows for each control-plane node whether it is Ready, whether its API server answers, and whether its member of etcd votes; which node\n" +
-			"has the virtual address; and how many more nodes may be lost. It lists every problem, also what of the cluster and its clouds the loss of\n" +
-			"one node stops: cluster DNS on one node, a database with one copy, services that run once. Run it on a control-plane node: it also works\n" +
-			"there while the virtual address does not answer, and sees if more than one machine has it.",
+			"has the virtual address; and how many more nodes may be lost. It lists every problem, including what the loss of one node would stop in the\n" +
+			"cluster and its clouds: cluster DNS on one node, a database with one copy, services that run once. Run it on a control-plane node: it\n" +
+			"also works there while the virtual address does not answer, and detects if more than one machine has it.",
 		Example: "  ocadm ha status\n  ocadm ha status -o json | jq -r .holder\n  ocadm ha status -o json | jq '.problems, .notRedundant'",
 		Args:    arguments(cobra.NoArgs),
 	}, "table", func(c *cobra.Command, _ []string) (out haStatus, err error) {

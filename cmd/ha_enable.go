@@ -81,6 +81,6 @@ func (a *app) enableHA(c *cobra.Command, address, endpoint string, f stepFlags) 
 	if out.Next, err = followers(ctx, m); err != nil {
 		return err
 	}
-	out.Next = append(out.Next, "here, for the command that makes another control-plane node: ocadm token create --print-join-command --control-plane")
+	out.Next = append(out.Next, "here, to print the command that joins another control-plane node: ocadm token create --print-join-command --control-plane")
 	return a.printSteps(f, out, "Nothing to do: the endpoint is "+out.Endpoint)
 }

@@ -41,9 +41,9 @@ func newHATest(a *app) *cobra.Command {
 			"it cuts off for 45 seconds. Meanwhile it writes to the API and requests the console four times a second, each time as a new client.\n" +
 			"After each fault it waits until everything is healthy again, and compares the outage with the goals: at most 10 seconds without an answer\n" +
 			"from the API, at most 30 from the console, and no acknowledged write lost. The next fault begins when the pods that were ready before the\n" +
-			"test are ready again, or after two minutes. Run it on a control-plane node, at a quiet hour: pods of the node that is cut off move to\n" +
+			"test are ready again, or after two minutes. Run it on a control-plane node, at a quiet time: pods of the node that is cut off move to\n" +
 			"others.\n\n" +
-			"It cuts off one node, never the one that it runs on: it names the others, and what runs on them alone. To test the loss of a certain node,\n" +
+			"It cuts off one node, never the one that it runs on: it names the others, and what runs only on them. To test the loss of a specific node,\n" +
 			"run it on another one with --node.\n\n" +
 			"It refuses a control plane that is not healthy. Each fault ends by itself after its time, even if this command or its machine dies, and\n" +
 			"changes no file, so restarting the node also ends it. The first Ctrl-C ends the test after the present fault, the second ends the fault\n" +
@@ -98,7 +98,7 @@ func (a *app) testHA(c *cobra.Command, cut string, f stepFlags) error {
 		return errors.Join(err, perr)
 	}
 	if !out.Met {
-		return finding.New("OCA-4171", "A part of the control plane was missed for longer than the goal", "the goals are 10 seconds for the API, 30 for the console, and no lost write",
+		return finding.New("OCA-4171", "An outage was longer than the goal", "the goals are 10 seconds for the API, 30 for the console, and no lost write",
 			"see the table; ocadm explain OCA-4171")
 	}
 	return nil
@@ -119,7 +119,7 @@ func (a *app) printHATested(f stepFlags, out haTested) error {
 			}
 			rows = append(rows, []string{o.Fault, o.Node, seconds(o.API), console, fmt.Sprintf("%d of %d", o.Lost, o.Written), seconds(o.Whole)})
 		}
-		p.table([]string{"FAULT", "NODE", "API OUTAGE", "CONSOLE OUTAGE", "WRITES LOST", "WHOLE AFTER"}, rows)
+		p.table([]string{"FAULT", "NODE", "API OUTAGE", "CONSOLE OUTAGE", "WRITES LOST", "HEALTHY AFTER"}, rows)
 		p.line("%s", out.measured())
 		printNotCutOff(p, out.NotCutOff)
 	})
@@ -132,9 +132,9 @@ func printNotCutOff(p *page, nodes []ha.NotCutOff) {
 		if n.Own {
 			where = "on another control-plane node"
 		}
-		runs := "nothing runs there alone"
+		runs := "nothing runs only there"
 		if len(n.Runs) > 0 {
-			runs = "there alone: " + strings.Join(n.Runs, "; ")
+			runs = "only there: " + strings.Join(n.Runs, "; ")
 		}
 		p.line("\nnot cut off: %s; %s\n  to test its loss, %s: ocadm ha test --node %s", n.Node, runs, where, n.Node)
 	}
@@ -144,7 +144,7 @@ func printNotCutOff(p *page, nodes []ha.NotCutOff) {
 func (o haTested) measured() string {
 	switch {
 	case o.Console != "":
-		return "\nthe console was asked for at https://" + o.Console + "/"
+		return "\nthe console was requested at https://" + o.Console + "/"
 	case o.Silent != "":
 		return "\nthe console was not measured: it did not answer at https://" + o.Silent + "/ before the test; ocadm cluster status"
 	}
@@ -165,7 +165,7 @@ func newHAFault() *cobra.Command {
 		RunE: func(c *cobra.Command, args []string) error {
 			kind := nodefault.Kind(args[0])
 			if !slices.Contains(nodefault.Kinds(), kind) || length <= 0 {
-				return misused(fmt.Sprintf("%s for %s is no fault", args[0], length), fmt.Sprintf("one of %v, with --for", nodefault.Kinds()))
+				return misused(fmt.Sprintf("%s for %s is not a fault", args[0], length), fmt.Sprintf("one of %v, with --for", nodefault.Kinds()))
 			}
 			if err := nodefault.Enter(); err != nil {
 				return err

@@ -47,9 +47,9 @@ func TestAfterControlPlane(t *testing.T) {
 func TestPrintNotCutOff(t *testing.T) {
 	var out page
 	printNotCutOff(&out, []ha.NotCutOff{{Node: "node1", Own: true, Runs: []string{"all pods of CoreDNS", "of cloud default: glance"}}, {Node: "node3"}})
-	want := "\nnot cut off: node1; there alone: all pods of CoreDNS; of cloud default: glance\n" +
+	want := "\nnot cut off: node1; only there: all pods of CoreDNS; of cloud default: glance\n" +
 		"  to test its loss, on another control-plane node: ocadm ha test --node node1\n" +
-		"\nnot cut off: node3; nothing runs there alone\n  to test its loss, on this or another node: ocadm ha test --node node3\n"
+		"\nnot cut off: node3; nothing runs only there\n  to test its loss, on this or another node: ocadm ha test --node node3\n"
 	if out.String() != want {
 		t.Error(out.String())
 	}

@@ -31,7 +31,7 @@ func newImage(a *app) *cobra.Command {
 		Use: "image", Short: "Save or push this program as a container image",
 		Long: "The operator runs from an image that holds nothing but ocadm. init and join pack that image from their own program and import it on\n" +
 			"their node, so no registry has to hold it. These commands are for other container runtimes, and for clusters that pull it.\n" +
-			"The same program always gives the same digest.",
+			"The same program always produces the same digest.",
 		Example: "  ocadm image save ocadm-image.tar\n  ocadm image push registry.example.org/you/ocadm:dev",
 	}, newImageSave(a), newImagePush(a))
 }
@@ -121,7 +121,7 @@ func saveImage(ctx context.Context, file string, source bundle.ImageSource) erro
 		return err
 	}
 	return finding.Errorf("OCA-2203", "The image cannot be written to "+file,
-		"name a file in a directory that you may write and that has 40 MiB free", "%w", err)
+		"name a file in a directory that you can write to and that has 40 MiB free", "%w", err)
 }
 
 func newImagePush(a *app) *cobra.Command {
@@ -186,7 +186,7 @@ func (a *app) bringOperator(ctx context.Context, s story, image string) error {
 			return nil
 		}
 	}
-	a.warn("%s is not imported, because this is not root on a node with containerd; a registry must have it: ocadm image push %s", image, image)
+	a.warn("%s was not imported, because this command does not run as root on a node with containerd; push it to a registry: ocadm image push %s", image, image)
 	return nil
 }
 

@@ -40,7 +40,7 @@ func newInit(a *app) *cobra.Command {
   # install without internet access
   ocadm init --bundle ocadm.bundle
 
-  # create the cloud of a backup again on this machine
+  # recreate the cloud of a backup on this machine
   ocadm init --bundle ocadm.bundle --restore-from default-5f2c81d0-20261122T020000Z.ocadm-backup --identity key.txt
 
   # use a configuration file

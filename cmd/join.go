@@ -25,9 +25,9 @@ func newJoin(a *app) *cobra.Command {
 		Use:   "join HOST[:PORT]",
 		Short: "Join this machine to a cluster",
 		Long: "Turns a fresh machine into a worker of the cluster whose control plane answers at HOST[:PORT], by default on port 6443, or with\n" +
-			"--control-plane into a further control-plane node. On a control-plane node, \"ocadm token create --print-join-command\" prints the\n" +
+			"--control-plane into an additional control-plane node. On a control-plane node, \"ocadm token create --print-join-command\" prints the\n" +
 			"complete command; add --control-plane for a control-plane node. After a failure, run join again: it continues where it stopped.\n\n" +
-			"At the end, join tries the pod network to each other node, and warns (OCA-5112) if packets do not get there and back.",
+			"At the end, join tests the pod network to every other node, and warns (OCA-5112) if packets do not get there and back.",
 		Example: `  # as printed on the control plane
   ocadm join 10.0.0.1:6443 --token abcdef.0123456789abcdef --discovery-token-ca-cert-hash sha256:1234...
 

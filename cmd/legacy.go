@@ -22,13 +22,13 @@ func legacyFlags() []legacyFlag {
 	const nodes = config.ForInit | config.ForJoin
 	const label = "it set a label that nothing reads; choose the nodes of a service with spec.COMPONENT.affinity"
 	const calico = "the pod network is flannel; to install Calico yourself, give --cni none"
-	const vip = "the version of keepalived is that of this release"
+	const vip = "this release determines the version of keepalived"
 	const keys = "ocadm token create --print-join-command --control-plane stores the keys of the control plane in the cluster when they are needed"
 	return []legacyFlag{
 		{name: "host-name", command: nodes, advice: "the host agent uses the name of the node; set it with --node-name"},
 		{name: "glance-node", boolean: true, command: nodes, advice: label},
 		{name: "esxi-node", boolean: true, command: nodes, advice: label},
-		{name: "high-availability-vip", command: config.ForJoin, advice: "the cluster knows its virtual address"},
+		{name: "high-availability-vip", command: config.ForJoin, advice: "the virtual address is stored in the cluster"},
 		{name: "keepalived-version-tag", command: nodes, advice: vip},
 		{name: "addon-calico-ip-autodetection-method", command: config.ForInit, advice: "set the address of the node with --node-ip"},
 		{name: "addon-calico-felix-chaininsertmode", command: config.ForInit, advice: calico},

@@ -25,7 +25,7 @@ func newMachine(a *app) *cobra.Command {
 		Use:   "machine",
 		Short: "Join machines over SSH, watch them and remove them",
 		Long: "A machine is a resource of kind OnecloudMachine, short name ocm. The operator logs in to it over SSH, checks it, installs the node's software and\n" +
-			"joins it; when the resource is deleted, it drains the node and cleans the machine up. Work on a machine is an operation.",
+			"joins it; when the resource is deleted, it drains the node and cleans the machine up. Each task on a machine is an operation.",
 		Example: "  ocadm machine add worker-1 --address 192.0.2.21 --key ~/.ssh/id_ed25519 --roles compute --wait\n  ocadm machine list\n  ocadm machine remove worker-1 --wait",
 	}, newMachineList(a), newMachineGet(a), newMachineAdd(a), newMachinePrecheck(a),
 		newMachineRemove(a), newMachineBootstrapData(a), newMachineCallIn(a), newMachineProbe(a),
@@ -81,7 +81,7 @@ func newMachineGet(a *app) *cobra.Command {
 	var last *cluster.Operation
 	return showsCloud(a, &f, &cobra.Command{
 		Use: "get NAME", Short: "Show a machine and its conditions",
-		Long:    "Shows the phase of a machine, its conditions, its host key, the last operation on it with what that found, and what to do next.",
+		Long:    "Shows the phase of a machine, its conditions, its host key, the last operation on it with its findings, and what to do next.",
 		Example: "  ocadm machine get worker-1\n  ocadm machine get worker-1 -o json | jq -r .status.failureMessage",
 		Args:    arguments(cobra.ExactArgs(1)),
 	}, "table", func(ctx context.Context, k client.WithWatch, args []string) (*cluster.Machine, error) {
@@ -134,9 +134,9 @@ func newMachineRemove(a *app) *cobra.Command {
 		Example: "  ocadm machine remove worker-1 --wait\n\n  # the machine is lost\n  ocadm machine remove worker-1 --abandon --yes",
 		Args:    arguments(cobra.ExactArgs(1)),
 		RunE: func(c *cobra.Command, args []string) error {
-			what := fmt.Sprintf("This takes machine %s out of the cluster and removes what ocadm installed on it", args[0])
+			what := fmt.Sprintf("This removes machine %s from the cluster, and what ocadm installed on it", args[0])
 			if abandon {
-				what = fmt.Sprintf("This removes machine %s from the cluster and leaves everything on it as it is", args[0])
+				what = fmt.Sprintf("This removes machine %s from the cluster and changes nothing on the machine itself", args[0])
 			}
 			if err := a.confirm(c, yes, "Nothing was removed")(what); err != nil {
 				return err

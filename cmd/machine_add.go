@@ -30,10 +30,10 @@ func newMachineAdd(a *app) *cobra.Command {
 	var f cloudFlags
 	var m machineFlags
 	c := &cobra.Command{
-		Use: "add [NAME]", Short: "Add a machine, or those in a file",
+		Use: "add [NAME]", Short: "Add a machine, or the machines in a file",
 		Long: "Creates OnecloudMachines, which the operator then joins. With NAME, flags describe the machine, and its credentials are stored in Secret\n" +
 			"NAME-login. With --callback, nothing logs in to the machine: it boots with its bootstrap data. With -f, a file of OnecloudMachines\n" +
-			"describes them; if one of them is wrong, none is added. Existing machines stay as they are.",
+			"describes them; if one of them is wrong, none is added. Existing machines do not change.",
 		Example: "  ocadm machine add worker-1 --address 192.0.2.21 --key ~/.ssh/id_ed25519 --roles compute --wait\n" +
 			"  ocadm machine add worker-2 --address 192.0.2.22 --user debian --password-file /root/pw --host-key SHA256:...\n  ocadm machine add -f machines.yaml\n\n" +
 			"  # it boots by itself with the printed user data\n  ocadm machine add worker-3 --callback\n  ocadm machine bootstrap-data worker-3 >user-data",

@@ -24,8 +24,8 @@ func newMachineCallIn(a *app) *cobra.Command {
 	var file, authority, to string
 	var try int
 	c := &cobra.Command{
-		Use: "call-in", Short: "Join this machine and report how far that is", Hidden: true,
-		Long:    "Runs ocadm join with a file, passes its events on, and writes how far it is to the ConfigMap of this machine, with the join token.",
+		Use: "call-in", Short: "Join this machine and report the progress", Hidden: true,
+		Long:    "Runs ocadm join with a file, forwards its events, and writes its progress to the ConfigMap of this machine, with the join token.",
 		Example: "  ocadm machine call-in --config ocadm.json --ca ca.crt --to URL\n  ocadm machine call-in --config ocadm.json --ca ca.crt --to URL --try 2",
 		Args:    arguments(cobra.NoArgs),
 		RunE: func(c *cobra.Command, _ []string) error {
@@ -54,7 +54,7 @@ func newMachineCallIn(a *app) *cobra.Command {
 	c.Flags().StringVar(&file, "config", "", "configuration file of join")
 	c.Flags().StringVar(&authority, "ca", "", "file with the certificate authority of the cluster")
 	c.Flags().StringVar(&to, "to", "", "URL of the ConfigMap of this machine")
-	c.Flags().IntVar(&try, "try", 1, "which try of this boot it is")
+	c.Flags().IntVar(&try, "try", 1, "number of this attempt since the boot")
 	return c
 }
 

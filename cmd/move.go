@@ -30,13 +30,13 @@ func newMove(a *app) *cobra.Command {
 	var follow, virtual bool
 	c := &cobra.Command{
 		Use: "move ADDRESS", Short: "Give this node another address",
-		Long: "Gives this node ADDRESS. The machine must already have this address, preferably beside the present one. The command writes it wherever the\n" +
-			"present address is, restarts what uses it, and waits until the node is Ready. On the only control-plane node of a cluster, it also\n" +
+		Long: "Gives this node ADDRESS. The machine must already have this address, preferably beside the present one. The command replaces the\n" +
+			"present address in files and objects, restarts what uses it, and waits until the node is Ready. On the only control-plane node of a cluster, it also\n" +
 			"changes the certificates, etcd, the settings of Kubernetes, and the clouds that are reached there. Virtual machines and pods of the pod\n" +
 			"network keep running.\n\n" +
 			"When the control plane has moved, run ocadm move --follow ADDRESS on every worker, with the address of the control plane.\n\n" +
 			"With --virtual-address, on any control-plane node, the virtual address of the control plane becomes ADDRESS, which no machine may have.\n" +
-			"Both addresses work until every worker has followed; then run the command again to give up the former one.\n\n" +
+			"Both addresses work until every worker has followed; then run the command again to remove the former one.\n\n" +
 			"If it is interrupted, run it again: it continues. To go back, move to the former address. You cannot move one of several control-plane\n" +
 			"nodes, or one with a virtual address: use ocadm reset and ocadm join --control-plane. The command does not change the network settings\n" +
 			"of the machine, /etc/hosts, or addresses in the networks of the host agent that you edited.",
@@ -61,7 +61,7 @@ func newMove(a *app) *cobra.Command {
 		},
 	}
 	f.add(c)
-	c.Flags().BoolVar(&follow, "follow", false, "ADDRESS, an IP address or a name, is that of the control plane, which has moved; this worker keeps its own")
+	c.Flags().BoolVar(&follow, "follow", false, "ADDRESS, an IP address or a name, belongs to the control plane, which has moved; this worker keeps its own")
 	c.Flags().BoolVar(&virtual, "virtual-address", false, "ADDRESS becomes the virtual address of the control plane; nodes keep their own")
 	c.AddCommand(newMovePart(a))
 	return c

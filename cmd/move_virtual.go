@@ -44,9 +44,9 @@ func (a *app) moveVirtual(c *cobra.Command, to string, f stepFlags) error {
 // newMovePart returns the command that runs on the other control-plane nodes when the virtual address moves.
 func newMovePart(a *app) *cobra.Command {
 	return &cobra.Command{
-		Use: "part PART FROM TO", Short: "Do the part of this control-plane node when the virtual address moves", Hidden: true,
-		Long: "Adds an address to the certificates of this node, or writes it into its files. The pod ocadm-move runs it; it needs the root of the\n" +
-			"machine.",
+		Use: "part PART FROM TO", Short: "Update this control-plane node when the virtual address moves", Hidden: true,
+		Long: "Adds an address to the certificates of this node, or writes it into its files. The pod ocadm-move runs it; it needs the root\n" +
+			"file system of the machine.",
 		Example: "  ocadm move part certificates 10.0.0.100 10.0.0.200\n  ocadm move part files 10.0.0.100 10.0.0.200",
 		Args:    arguments(cobra.ExactArgs(3)),
 		RunE: func(c *cobra.Command, args []string) error {

@@ -21,7 +21,7 @@ func (a *app) askNearest(ctx context.Context, h *host.Host) (why string) {
 }
 
 func (a *app) sayNearest(why string) {
-	fmt.Fprintf(a.Err, "The endpoint of the cluster does not answer: %s\nocadm asks the API server of this node instead.\n", why)
+	fmt.Fprintf(a.Err, "The endpoint of the cluster does not answer: %s\nocadm uses the API server of this node instead.\n", why)
 }
 
 // noAccess explains why a command on a control-plane node cannot reach the cluster. There, another account or machine does not help.
@@ -29,7 +29,7 @@ func noAccess(h *host.Host, err error) error {
 	if _, _, ok := kubernetes.OwnEndpoint(h); !ok {
 		return noCluster(err)
 	}
-	what := "The cluster cannot be looked at from this control-plane node"
+	what := "The cluster cannot be read from this control-plane node"
 	if l := finding.Of(kube.Explain(err)); len(l) > 0 {
 		if l[0].Code != "OCA-4203" {
 			return l[0]

@@ -85,7 +85,7 @@ func newNodeRole(a *app, name, role string, on bool, short string) *cobra.Comman
 	})
 	if role == cluster.RoleHost && !on {
 		c.Long += "\n\nThe pods of the host agent and of Open vSwitch stop there. The address of a compute node is usually on a bridge of Open vSwitch, so the\n" +
-			"node can lose its network. Virtual machines keep running, but nothing manages them: move them first. At a terminal, it asks."
+			"node can lose its network. Virtual machines keep running, but nothing manages them: move them first. On a terminal, it asks for confirmation."
 		addYes(c.Flags(), &yes)
 	}
 	addKubeconfig(c.Flags(), &kubeconfig)

@@ -34,7 +34,7 @@ func newNodeDoctor(a *app) *cobra.Command {
 		Use: "doctor [NODE]", Short: "Diagnose a compute node",
 		Long: "Without NODE, examines this machine, as root: the executor (unit, socket, a test command), kubelet and containerd, programs,\n" +
 			"kernel modules, directories, host.conf, disks, the clock, and the logs of the agent containers. It needs no access to the cluster.\n\n" +
-			"With NODE, asks the cluster which agents run on that node, and examines their events and logs.\n\n" +
+			"With NODE, looks up in the cluster which agents run on that node, and examines their events and logs.\n\n" +
 			"Every known log line becomes a finding with its cause and the next command. Messages that the host agent logged before its last\n" +
 			"successful registration are ignored. Doctor changes nothing. It fails if it finds an error, but not for warnings.",
 		Example: "  # on the compute node\n  ocadm node doctor\n\n  # from a control-plane node\n  ocadm node doctor node2\n\n" +
@@ -52,7 +52,7 @@ func newNodeDoctor(a *app) *cobra.Command {
 		},
 	}
 	addKubeconfig(c.Flags(), &kubeconfig)
-	c.Flags().StringVar(&rootfs, "rootfs", "", "directory that stands for the machine")
+	c.Flags().StringVar(&rootfs, "rootfs", "", "directory to use as the root of the machine")
 	hide(c.Flags(), "rootfs")
 	output = addOutput(c, "text")
 	a.readsSettings(c, map[string]string{"kubeconfig": "cluster.kubeconfig"})
@@ -99,7 +99,7 @@ func logReader(kubeconfig string) (cluster.ReadLog, error) {
 	}
 	c, err := kubernetes.NewForConfig(cfg)
 	if err != nil {
-		return nil, fmt.Errorf("making a client for logs: %w", err)
+		return nil, fmt.Errorf("creating a client for logs: %w", err)
 	}
 	return readLogs(c), nil
 }

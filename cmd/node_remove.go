@@ -29,17 +29,17 @@ func newNodeRemove(a *app) *cobra.Command {
 	c := &cobra.Command{
 		Use: "remove NAME", Short: "Remove a node whose machine is lost",
 		Long: "Removes a node that cannot leave the cluster by itself because its machine is lost: its member of etcd, its place in the group of the\n" +
-			"virtual address, its Node and its pods. It first lists what was on the node, above all the volumes on its disks, and asks. Run it on\n" +
-			"another control-plane node. It refuses if etcd would lose its majority. If it is interrupted, run it again: it continues where it\n" +
-			"stopped.\n\n" +
+			"virtual address, its Node and its pods. It first lists what was on the node, above all the volumes on its disks, and asks for\n" +
+			"confirmation. Run it on another control-plane node. It refuses if etcd would lose its majority. If it is interrupted, run it again: it\n" +
+			"continues where it stopped.\n\n" +
 			"Claims of volumes on the lost disks stay, and their pods wait, until you repeat the command with --delete-volumes. Their pods then get\n" +
 			"new, empty volumes elsewhere.\n\n" +
-			"A machine whose join did not end may have a member of etcd but no name yet: give its address as NAME. ocadm etcd status shows it.\n\n" +
+			"A machine whose join did not complete may have a member of etcd but no name yet: give its address as NAME. ocadm etcd status shows it.\n\n" +
 			"If the machine still runs, prefer ocadm reset, which does all of this by itself. If you remove its node here, its pods move away first;\n" +
 			"run ocadm reset on the machine afterwards, before it joins again.",
 		Example: "  # show what is on the node, and what would be done\n  ocadm node remove node3 --dry-run\n\n  ocadm node remove node3\n\n" +
-			"  # give up its volumes, too\n  ocadm node remove node3 --delete-volumes --yes\n\n" +
-			"  # its join did not end: etcd knows only its address\n  ocadm node remove 10.0.0.7",
+			"  # delete its volumes, too\n  ocadm node remove node3 --delete-volumes --yes\n\n" +
+			"  # its join did not complete: etcd has only its address\n  ocadm node remove 10.0.0.7",
 		Args: arguments(cobra.ExactArgs(1)),
 		RunE: func(c *cobra.Command, args []string) error { return a.removeNode(c, args[0], volumes, f) },
 	}
@@ -166,9 +166,9 @@ func nextAfterRemoval(is removal.Inventory, volumes bool) []string {
 func databaseOn(v removal.Volume) string {
 	switch v.OtherDatabase {
 	case dbpair.RolePrimary:
-		return "this is the replica of the database, and the primary copies it again"
+		return "this is the replica of the database; a new replica copies the primary again"
 	case dbpair.RoleReplica:
-		return "this is the primary of the database: see that the replica takes its place"
+		return "this is the primary of the database: make sure that the replica takes its place"
 	}
 	return "this is the database of the cloud: restore a backup afterwards"
 }

@@ -32,13 +32,13 @@ func newOperation(a *app) *cobra.Command {
 		Example: "  ocadm operation list\n  ocadm operation show NAME\n  ocadm operation cancel NAME",
 	}, newOperationList(a), newOperationShow(a), newOperationLogs(a), newOperationCheck(a),
 		newOperationControl(a, "pause", v1alpha1.OperationPause, "Pause an operation after its current step",
-			"The current step runs to its end. The cloud then stays as it is until ocadm operation resume or cancel."),
+			"The current step runs to its end. The cloud then does not change until ocadm operation resume or cancel."),
 		newOperationControl(a, "resume", "", "Resume a paused operation",
 			"The operation continues with the step at which it stopped. It tries a failed step again, and its time limit starts again. If databases\n"+
 				"were copied, the command prints the age of the copies: reverting replaces what was written since."),
 		newOperationControl(a, "cancel", v1alpha1.OperationCancel, "End an operation and revert what it changed",
 			"A running operation stops at once and reverts what it changed. A waiting operation ends without having started. If an operation is\n"+
-				"paused because it could not revert its changes, cancel gives up."))
+				"paused because it could not revert its changes, cancel stops the attempts."))
 }
 
 func newOperationList(a *app) *cobra.Command {
@@ -82,7 +82,7 @@ func newOperationLogs(a *app) *cobra.Command {
 	var f cloudFlags
 	c := &cobra.Command{
 		Use: "logs NAME", Short: "Print the log of an operation",
-		Long:    "Prints what the steps of an operation reported, a line each; with -o jsonl as events (docs/reference/events.md).",
+		Long:    "Prints the messages of the steps of an operation, one per line; with -o jsonl as events (docs/reference/events.md).",
 		Example: "  ocadm operation logs update-x7k2p\n  ocadm operation logs update-x7k2p -o jsonl | jq -r .message",
 		Args:    arguments(cobra.ExactArgs(1)),
 		RunE: func(c *cobra.Command, args []string) error {
@@ -147,7 +147,7 @@ func newOperationCheck(a *app) *cobra.Command {
 		},
 	}
 	f.add(a, c, nil, "table", "json", "yaml", "jsonl")
-	f.addWait(c.Flags(), true, "wait until it has ended")
+	f.addWait(c.Flags(), true, "wait until it ends")
 	c.Flags().StringVar(&version, "version", "", "version of the cloud to check an update to")
 	c.Flags().BoolVar(&downgrade, "allow-downgrade", false, "accept an earlier release")
 	return c

@@ -36,7 +36,7 @@ func (a *app) operate(ctx context.Context, k client.WithWatch, f *cloudFlags, o 
 		return err
 	}
 	if again {
-		fmt.Fprintf(a.Err, "Operation %s, which was asked for before, has not ended\n", o.Name)
+		fmt.Fprintf(a.Err, "Operation %s, which was requested earlier, has not ended\n", o.Name)
 	} else {
 		fmt.Fprintf(a.Err, "Operation %s created\n", o.Name)
 	}

@@ -25,7 +25,7 @@ func newOperatorCertificates(a *app) *cobra.Command {
 	var since, report string
 	c := &cobra.Command{
 		Use: "node-certificates", Short: "Report on the certificates of this control-plane node, and renew them", Hidden: true,
-		Long: "Writes a report on the certificates of this control-plane node. With --renew, it renews before what is to be renewed by now. As the first\n" +
+		Long: "Writes a report on the certificates of this control-plane node. With --renew, it first renews those that are due. As the first\n" +
 			"process of a container it runs itself again, forwards signals to that process, and reaps processes that lost their parent.",
 		Example: "  ocadm operator node-certificates --report /dev/termination-log\n  ocadm operator node-certificates --renew --since 2027-01-02T15:04:05Z",
 		Args:    arguments(cobra.NoArgs),
@@ -67,8 +67,8 @@ func newOperatorCertificates(a *app) *cobra.Command {
 			return nil
 		},
 	}
-	c.Flags().BoolVar(&renew, "renew", false, "renew what is to be renewed by now")
-	c.Flags().StringVar(&since, "since", "", "renew also what was made before this time")
+	c.Flags().BoolVar(&renew, "renew", false, "first renew the certificates that are due")
+	c.Flags().StringVar(&since, "since", "", "also renew certificates issued before this time")
 	c.Flags().StringVar(&report, "report", "", "file for the report; empty prints it")
 	return c
 }

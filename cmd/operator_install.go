@@ -25,7 +25,7 @@ func newOperatorInstall(a *app) *cobra.Command {
 		Short: "Install the operator, and optionally a cloud, on a cluster that another tool built",
 		Long: "Installs the operator on any cluster with Kubernetes 1.30 or later. It needs a kubeconfig with an administrator's permissions, and neither root\n" +
 			"nor a shell on a node. With --onecloud-version it also creates a cloud, as init does; without --mysql-host, with an embedded database.\n\n" +
-			"Before it changes anything it checks the cluster, and reports everything at once that would make the installation fail. If the cluster has\n" +
+			"Before it changes anything, it checks the cluster and reports all problems that would make the installation fail. If the cluster has\n" +
 			"several storage classes, ingress classes or nodes to choose from, and none is the default, the report names the flag that chooses.\n\n" +
 			"Run it again to update the operator, or after a failure: it continues where it stopped. Running it again after success changes nothing.\n" +
 			"A new operator alone changes nothing in a running cloud.\n\nThe phases, in order; --skip-phases skips phases:\n\n" + phaseTable(list),

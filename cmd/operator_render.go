@@ -124,7 +124,7 @@ func invalidCloud(err error) error {
 
 func parseCloud(text []byte) (*v1alpha1.OnecloudCluster, error) {
 	const (
-		what   = "The file holds no valid OnecloudCluster"
+		what   = "The file contains no valid OnecloudCluster"
 		remedy = "write one with apiVersion: " + v1alpha1.Group + "/" + v1alpha1.Version + " and kind: " + v1alpha1.Kind
 	)
 	raw, err := yaml.YAMLToJSON(text)

@@ -84,7 +84,7 @@ func newOperatorRunCommand(a *app) *cobra.Command {
 		addFlag(f, s.Flag, s.Usage, field)
 		keys[s.Flag] = s.Key
 	}
-	f.BoolVar(&o.Operations.AtOnce, "at-once", false, "let a changed spec.version move all components at once, without checks or a way back; for development")
+	f.BoolVar(&o.Operations.AtOnce, "at-once", false, "let a changed spec.version move all components at once, without checks or rollback; for development")
 	f.Bool("waves", true, "")
 	hide(f, "waves") // a former flag
 	f.DurationVar(&o.Operations.Settle, "settle", operation.DefaultSettle, "how long the components of a wave must serve before the next one moves")

@@ -31,7 +31,7 @@ func newOperatorUninstall(a *app) *cobra.Command {
 		Long: "Removes what install created: the operator, its permissions, the definition of OnecloudCluster, the embedded database, the roles of nodes, and\n" +
 			"the namespaces if nothing else is in them. Everything else stays. While the cluster holds a cloud, the command refuses and names the\n" +
 			"command that deletes it.\n\n" +
-			"The volume and the password of the embedded database and the settings of the cloud stay, too, and install uses them again.\n" +
+			"The volume and the password of the embedded database and the settings of the cloud stay, too, and install reuses them.\n" +
 			"--delete-data deletes them, and with them everything in the namespaces that install created.",
 		Example: "  ocadm operator uninstall\n  ocadm operator uninstall --dry-run\n  ocadm operator uninstall --yes --delete-data",
 		Args:    arguments(cobra.NoArgs),

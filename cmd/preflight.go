@@ -111,7 +111,7 @@ func newPreflightOf(a *app, kind preflight.Kind, command config.For, use string)
 	addSettings(c.Flags(), command)
 	addConfig(c.Flags(), &file)
 	c.Flags().StringSliceVar(&ignore, "ignore-preflight-errors", nil, "checks whose errors become warnings; \"all\" means every check")
-	c.Flags().StringVar(&rootfs, "rootfs", "", "directory that stands for the machine")
+	c.Flags().StringVar(&rootfs, "rootfs", "", "directory to use as the root of the machine")
 	hide(c.Flags(), "rootfs")
 	output = addOutput(c, "text")
 	return c

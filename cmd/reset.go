@@ -37,7 +37,7 @@ func newReset(a *app) *cobra.Command {
 			"Everything else stays, such as files and firewall rules of other programs. Reset lists what it removes and what stays, and asks first.\n" +
 			"Each phase verifies its result and fails if anything is left. You can repeat reset. Data in volumes is kept. The Node object of a worker\n" +
 			"stays, too: delete it on a control-plane node with kubectl delete node NAME.\n\n" +
-			"If the cluster goes on without this node, reset first shows the volumes on the node's disk, whether the database of the cloud is among\n" +
+			"If the cluster continues without this node, reset first shows the volumes on the node's disk, whether the database of the cloud is among\n" +
 			"them, and the commands that keep it in service. Pods that use these volumes wait until a machine of the same name joins again.\n\n" +
 			"On a compute node the node's address is usually on a bridge of Open vSwitch, which stops: the machine can lose its network. Virtual\n" +
 			"machines keep running, but nothing manages them. Reset warns about this before it asks.\n\n" +
@@ -66,7 +66,7 @@ func newReset(a *app) *cobra.Command {
 		fs.BoolVarP(&f.run.Force, "force", "f", false, "the former name of --yes")
 		hide(fs, "force")
 		fs.BoolVar(&f.run.AbandonEtcd, "abandon-etcd", false, "reset a control-plane node although etcd has no majority without it: the cluster stops")
-		fs.StringSliceVar(&f.run.Keep, "keep", nil, "what to leave on the machine: images, so that the next init need not import them")
+		fs.StringSliceVar(&f.run.Keep, "keep", nil, "what to keep on the machine: images, so that the next init does not have to import them")
 	}
 	flags(c.Flags(), &f)
 	bindPhases(c, a, p, flags)
@@ -75,8 +75,8 @@ func newReset(a *app) *cobra.Command {
 
 // otherNode returns the finding for a reset that names another node: it would delete that one from the cluster and etcd, and reset this machine.
 func otherNode(named, is string) error {
-	return finding.New("OCA-1057", "This machine is node "+is+", not "+named, "reset takes the machine that it runs on out of the cluster, and no other",
-		"to reset this machine, leave --node-name out; to reset "+named+", run ocadm reset there, or if its machine is lost, on a control-plane node: ocadm node remove "+named)
+	return finding.New("OCA-1057", "This machine is node "+is+", not "+named, "reset removes only the machine that it runs on from the cluster",
+		"to reset this machine, leave out --node-name; to reset "+named+", run ocadm reset there, or if its machine is lost, on a control-plane node: ocadm node remove "+named)
 }
 
 // resetAskTimeout bounds the requests to a cluster that may no longer answer.

@@ -81,7 +81,7 @@ func (s *stake) askAsAdministrator(ctx context.Context, h *host.Host) error {
 func (s *stake) show(w io.Writer) {
 	say := func(format string, args ...any) { fmt.Fprintf(w, format+"\n", args...) } // only the display can fail
 	if s.unknown != nil {
-		say("warning: it is not known which volumes of the cluster are on this node, and whether the database of the cloud is: the cluster does not answer: %v", s.unknown)
+		say("warning: it is unknown which volumes are on this node, and whether the database of the cloud is among them: the cluster does not answer: %v", s.unknown)
 	}
 	if len(s.volumes) == 0 {
 		return
@@ -95,12 +95,12 @@ func (s *stake) show(w io.Writer) {
 		say("  %s", line)
 	}
 	if s.worker {
-		say("A worker sees the volumes of its pods only. All of them, on a control-plane node: ocadm node remove %s --dry-run", s.node)
+		say("A worker sees only the volumes of its pods. To list all of them, on a control-plane node: ocadm node remove %s --dry-run", s.node)
 	}
 	for _, next := range s.before() {
 		say("Before you reset this node: %s", next)
 	}
-	say("To give up the volumes after the reset, on a control-plane node: ocadm node remove %s --delete-volumes", s.node)
+	say("To delete the volumes after the reset, on a control-plane node: ocadm node remove %s --delete-volumes", s.node)
 }
 
 // databaseLost describes what a volume of the embedded database means for the cloud.
@@ -109,7 +109,7 @@ func (s *stake) databaseLost(v removal.Volume) string {
 	case s.worker:
 		return "a server of the cloud's database; without another one, the cloud stops"
 	case v.OtherDatabase == dbpair.RolePrimary:
-		return "the replica of the cloud's database; the primary on the other node goes on alone"
+		return "the replica of the cloud's database; the primary on the other node continues alone"
 	case v.OtherDatabase == dbpair.RoleReplica:
 		return "the primary of the cloud's database"
 	}

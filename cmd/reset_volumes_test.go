@@ -63,11 +63,11 @@ func TestResetShowsWhatTheClusterLoses(t *testing.T) {
 			"onecloud/glance, , /opt/local-path-provisioner/glance\n", "onecloud/" + database, "the only copy of the cloud's database", add,
 			"until a machine named node1 joins again", "ocadm node remove node1 --delete-volumes"}},
 		"the primary": {kube: onNode1([]string{database}, append(three, record(dbpair.First))...), want: []string{"the primary of the cloud's database", promote}, not: []string{"add-replica"}},
-		"the replica": {kube: onNode1([]string{database}, append(three, record(dbpair.Second))...), want: []string{"the primary on the other node goes on"}, not: []string{"Before you"}},
+		"the replica": {kube: onNode1([]string{database}, append(three, record(dbpair.Second))...), want: []string{"the primary on the other node continues"}, not: []string{"Before you"}},
 		"no database": {kube: onNode1([]string{"glance"}, three...), want: []string{"onecloud/glance"}, not: []string{"ocadm cluster database"}},
 		"no volumes":  {kube: onNode1(nil, three...), not: []string{"volume"}},
 		"all of it":   {kube: onNode1([]string{database}, controlPlaneNode("node1")), not: []string{"volume"}},
-		"no answer":   {err: errors.New("connection refused"), want: []string{"it is not known which volumes", "connection refused"}},
+		"no answer":   {err: errors.New("connection refused"), want: []string{"it is unknown which volumes", "connection refused"}},
 	} {
 		for _, run := range []config.Run{{Force: true}, {DryRun: true}} {
 			cfg := config.Default()

@@ -25,7 +25,7 @@ func keepCompletedNode(ctx context.Context, sink workflow.Sink, plan string, jou
 	if err != nil || !completed && plan != "init" { // a cluster that is joined has other nodes
 		return err
 	}
-	why := "this machine is a node already"
+	why := "this machine is already a node"
 	if !completed {
 		if why, err = inUse(ctx, journal, h); err != nil {
 			return err
@@ -53,7 +53,7 @@ func inUse(ctx context.Context, journal *workflow.FileJournal, h *host.Host) (wh
 	if slices.ContainsFunc(entries, func(e workflow.Entry) bool {
 		return e.Plan == "init" && e.Phase == phases.APIServer && e.Event == string(workflow.PhaseDone)
 	}) {
-		why = "the API server of this machine answered an earlier run and does not answer now: what the cluster holds is not known"
+		why = "the API server of this machine answered an earlier run but does not answer now, so the content of the cluster is unknown"
 	}
 	return why, err
 }
@@ -64,7 +64,7 @@ func rollBack(ctx context.Context, h *host.Host, plan []host.Phase, sink workflo
 		return nil
 	}
 	const name = "rollback"
-	sink.Event(workflow.Event{Time: time.Now(), Type: workflow.PhaseInfo, Plan: name, Message: "rolling back: what was made on this machine is taken back"})
+	sink.Event(workflow.Event{Time: time.Now(), Type: workflow.PhaseInfo, Plan: name, Message: "rolling back: undoing what ocadm changed on this machine"})
 	_, err := workflow.Runner[*host.Host]{Plan: name, Phases: plan, Sink: sink}.Run(ctx, h, workflow.Options{})
 	return err
 }

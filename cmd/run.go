@@ -72,7 +72,7 @@ func addRunFlags(fs *pflag.FlagSet, f *runFlags) {
 		"after a failure, keep what was done so that the next run continues, or roll it back")
 	fs.VarP(f.output, "output", "o", "output format: text, or one event per line on standard output")
 	fs.BoolVarP(&f.quiet, "quiet", "q", false, "print errors only")
-	fs.StringVar(&f.rootfs, "rootfs", "", "directory that stands for the machine; programs are not run")
+	fs.StringVar(&f.rootfs, "rootfs", "", "directory to use as the root of the machine; programs are not run")
 	hide(fs, "rootfs")
 }
 
@@ -204,7 +204,7 @@ func explainDisk(err error) error {
 		return err
 	}
 	f := finding.Finding{Code: code, Severity: finding.Error, What: what, Cause: err.Error(),
-		Remedy: remedy + "; then run the command again, it continues where it stopped", Err: err}
+		Remedy: remedy + "; then run the command again: it continues where it stopped", Err: err}
 	var phase *workflow.PhaseError
 	if errors.As(err, &phase) {
 		f.Cause = phase.Err.Error()
@@ -372,7 +372,7 @@ func note(sink workflow.Sink, plan string, journal *workflow.FileJournal, opts *
 	}
 	const database = "--mysql-host"
 	if was := in.Inputs[database]; was != "" && opts.Inputs[database] == "" {
-		return cloud.OtherSettings([]string{fmt.Sprintf("%s was %s in the interrupted run, and is missing now", database, was)})
+		return cloud.OtherSettings([]string{fmt.Sprintf("%s was %s in the interrupted run, but is missing now", database, was)})
 	}
 	opts.Before = in.Did
 	what := "was interrupted"

@@ -89,7 +89,7 @@ func writeArguments(argv []string) (fd int, err error) {
 	}
 	fd, err = unix.MemfdCreate("arguments", 0) // without close-on-exec: the new process reads it
 	if err != nil {
-		return 0, fmt.Errorf("making a file in memory for secrets: %w", err)
+		return 0, fmt.Errorf("creating a file in memory for secrets: %w", err)
 	}
 	for at := 0; at < len(raw); {
 		n, err := unix.Pwrite(fd, raw[at:], int64(at))

@@ -282,7 +282,7 @@ const maxPasswordFile = 64 << 10
 // password reads the database password.
 func (a *app) password(fs *pflag.FlagSet, cfg *config.Config) error {
 	if fs.Changed(passwordFlag) {
-		a.warn("--%s shows the password in the process list for a moment and leaves it in the history of your shell; "+
+		a.warn("--%s exposes the password in the process list and leaves it in your shell history; "+
 			"use --mysql-password-file FILE (- reads standard input)", passwordFlag)
 	}
 	name := cfg.Database.PasswordFile
@@ -297,7 +297,7 @@ func (a *app) password(fs *pflag.FlagSet, cfg *config.Config) error {
 		}
 		defer f.Close()
 		if st, err := f.Stat(); err == nil && st.Mode().IsRegular() && st.Mode().Perm()&0o077 != 0 {
-			a.warn("other users may read %s; run chmod 600 %s", name, name)
+			a.warn("other users can read %s; run chmod 600 %s", name, name)
 		}
 		in = f
 	}

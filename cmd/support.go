@@ -22,15 +22,15 @@ func newSupport(a *app) *cobra.Command {
 	var recipients []string
 	c := &cobra.Command{
 		Use: "support", Short: "Collect logs and states for diagnosis on another machine",
-		Long: "Writes a support bundle: the cloud, its operations, pods, events, volumes and nodes, the logs of all containers of the cloud and of what\n" +
-			"Kubernetes needs, and of every node that reports the disks and the journals of the kubelet and containerd. As root on a node, it also reads\n" +
-			"what that node alone knows: states of units, certificates, findings of \"ocadm node doctor\". As root on a node without a kubeconfig, such\n" +
-			"as a worker, it collects that machine alone. \"ocadm why --from FILE\" finds causes in it on any machine. It takes less than a minute and\n" +
-			"changes nothing.\n\n" +
-			"The bundle holds no Secret. The values of the Secrets in the namespaces of the cloud and the operator, and what looks like a password or\n" +
-			"a token, are taken out of logs and objects. A value that is also a name, such as that of the namespace, is taken out only where it looks\n" +
-			"like a password. If your account may not list these Secrets, the bundle has no logs. If the API server does not answer, what looks like a\n" +
-			"password is all that is taken out of the journals of the machine. It holds names and addresses of your site: check it before you\n" +
+		Long: "Writes a support bundle: the cloud, its operations, pods, events, volumes and nodes, the logs of all containers of the cloud and of the\n" +
+			"components of Kubernetes, and, for every node that reports, its disks and the journals of the kubelet and containerd. As root on a\n" +
+			"node, it also reads what only that node has: states of units, certificates, findings of \"ocadm node doctor\". As root on a node\n" +
+			"without a kubeconfig, such as a worker, it collects that machine alone. \"ocadm why --from FILE\" finds causes in it on any machine. It\n" +
+			"takes less than a minute and changes nothing.\n\n" +
+			"The bundle holds no Secret. The values of the Secrets in the namespaces of the cloud and the operator, and everything that looks like a password\n" +
+			"or a token, are removed from logs and objects. A value that is also a name, such as that of the namespace, is removed only where it looks\n" +
+			"like a password. If your account may not list these Secrets, the bundle has no logs. If the API server does not answer, only what looks\n" +
+			"like a password is removed from the journals of the machine. The bundle holds names and addresses of your site: check it before you\n" +
 			"send it. With --recipient only the owner of that age or SSH key can read it.",
 		Example: "  ocadm support\n  ocadm support --file /tmp/support.tar.gz\n  ocadm support --recipient age1…\n\n  tar -tzf ocadm-support-*.tar.gz",
 		Args:    arguments(cobra.NoArgs),
@@ -61,7 +61,7 @@ func newSupport(a *app) *cobra.Command {
 	}
 	f.add(a, c, nil)
 	c.Flags().StringVar(&file, "file", "", "file to write (default ocadm-support-NAME-TIME.tar.gz)")
-	c.Flags().StringVar(&rootfs, "rootfs", "", "directory that stands for the machine")
+	c.Flags().StringVar(&rootfs, "rootfs", "", "directory to use as the root of the machine")
 	hide(c.Flags(), "rootfs")
 	c.Flags().StringArrayVar(&recipients, "recipient", nil, "encrypt for this age or SSH public key; may be repeated")
 	return c

@@ -104,7 +104,7 @@ func newTokenCreate(a *app, open openCluster) *cobra.Command {
 				return err
 			}
 			if download && !depotphase.Has(h) {
-				return noDepot(errors.New("--with-download has nothing to download from; the cluster may have been made with --depot none"))
+				return noDepot(errors.New("--with-download has nothing to download from; the cluster may have been created with --depot none"))
 			}
 			if controlPlane {
 				if err := controlPlaneRoles(c, h, printJoin || download || output.String() != "text", dryRun, &roles); err != nil {
@@ -146,7 +146,7 @@ func newTokenCreate(a *app, open openCluster) *cobra.Command {
 	c.Flags().BoolVar(&roles.Host, "enable-host-agent", true, "join command for a node that runs virtual machines")
 	c.Flags().BoolVar(&roles.Controller, "as-onecloud-controller", false, "join command for a node that runs the cloud's services")
 	c.Flags().BoolVar(&controlPlane, "control-plane", false,
-		"join command for a control-plane node; stores the certificate authorities in the cluster, encrypted, for two hours, and invalidates earlier such commands")
+		"join command for a control-plane node; stores the certificate authorities in the cluster, encrypted, for two hours, and invalidates earlier commands of this kind")
 	c.Flags().BoolVar(&dryRun, "dry-run", false, "create nothing")
 	output = addOutput(c, "text")
 	return c
@@ -155,7 +155,7 @@ func newTokenCreate(a *app, open openCluster) *cobra.Command {
 // controlPlaneRoles makes the join command that of a control-plane node, which runs virtual machines only if requested.
 func controlPlaneRoles(c *cobra.Command, h *host.Host, printsCommand, dryRun bool, roles *kubernetes.JoinRoles) error {
 	if !printsCommand {
-		return misused("--control-plane is of the join command", "ocadm token create --print-join-command --control-plane")
+		return misused("--control-plane needs --print-join-command", "ocadm token create --print-join-command --control-plane")
 	}
 	roles.Host = roles.Host && c.Flags().Changed("enable-host-agent")
 	roles.Controller = false // every control-plane node is one

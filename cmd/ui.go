@@ -33,7 +33,7 @@ func newUI(a *app) *cobra.Command {
 			if err := loopback(address); err != nil {
 				return err
 			}
-			file, err := f.file("serves the page with the permissions of a kubeconfig, and the REST API serves that page itself")
+			file, err := f.file("serves the page with the permissions of a kubeconfig; the REST API serves the page itself")
 			if err != nil {
 				return err
 			}

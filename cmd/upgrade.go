@@ -59,7 +59,7 @@ func (a *app) upgradeHost(ctx context.Context, f sourceFlags, dryRun bool) (*hos
 	if !kubernetes.IsControlPlane(h) { // its kubelet pulls from its depot
 		endpoint, err := kubernetes.Server(h)
 		if err != nil {
-			return nil, finding.Errorf("OCA-4512", "This machine is not a node of a cluster", "run the command on a node that ocadm made", "%w", err)
+			return nil, finding.Errorf("OCA-4512", "This machine is not a node of a cluster", "run the command on a node that ocadm set up", "%w", err)
 		}
 		h.Config.Join.Endpoint = endpoint
 	}
@@ -123,7 +123,7 @@ func newUpgradeApply(a *app) *cobra.Command {
 		Use: "apply", Short: "Upgrade the first control-plane node",
 		Long: "Upgrades this control-plane node, and the configuration of the cluster, to the version of the bundle. It checks everything that plan shows,\n" +
 			"saves a snapshot of etcd, and replaces the static pods one by one, each when the one before it is healthy. If one does not come up, the\n" +
-			"previous ones are put back, and etcd keeps its data. Then it upgrades the kubelet, and stores the bundle in the depot for the other nodes.\n\n" +
+			"previous ones are restored, and etcd keeps its data. Then it upgrades the kubelet, and stores the bundle in the depot for the other nodes.\n\n" +
 			"Pods keep running unless you give --drain; virtual machines are not touched. If it is interrupted, run it again: it continues.",
 		Example: "  # show what would be done\n  ocadm upgrade apply --bundle ocadm.bundle --dry-run\n\n  ocadm upgrade apply --bundle ocadm.bundle\n\n" +
 			"  # without a bundle, from the projects' release pages\n  ocadm upgrade apply --kubernetes-version v1.36.3",
@@ -215,7 +215,7 @@ func (a *app) awaitAPI(ctx context.Context, h *host.Host, f stepFlags) error {
 	if err == nil || ctx.Err() != nil {
 		return err
 	}
-	step := upgrade.Step{Name: "put-back", Short: "Put the previous static pods back", Timeout: 15 * time.Minute,
+	step := upgrade.Step{Name: "put-back", Short: "Restore the previous static pods", Timeout: 15 * time.Minute,
 		Run: func(ctx context.Context, u *upgrade.Upgrade, r workflow.Reporter) error {
 			return upgrade.Recover(ctx, u.Host, r)
 		}}
@@ -226,7 +226,7 @@ func (a *app) awaitAPI(ctx context.Context, h *host.Host, f stepFlags) error {
 func newUpgradeNode(a *app) *cobra.Command {
 	return a.upgradeCommand(false, a.upgradeNode, &cobra.Command{
 		Use: "node", Short: "Upgrade this node to the version of the cluster",
-		Long: "Upgrades this node, once apply has upgraded the first control-plane node. Further control-plane nodes come first: each waits until no other\n" +
+		Long: "Upgrades this node, once apply has upgraded the first control-plane node. Other control-plane nodes come first: each waits until no other\n" +
 			"one is being upgraded and all are healthy. Then the workers, in any order. The software comes from the depot of the cluster.\n\n" +
 			"Pods keep running unless you give --drain; virtual machines are not touched. If it is interrupted, run it again: it continues.",
 		Example: "  ocadm upgrade node --dry-run\n  ocadm upgrade node\n\n  # move the pods of this node to others first\n  ocadm upgrade node --drain --yes",
@@ -257,7 +257,7 @@ func (a *app) upgradeNode(c *cobra.Command, h *host.Host, f upgradeFlags) error 
 	}
 	switch {
 	case u.Record.First:
-		return finding.New("OCA-4514", "Another upgrade of this machine has not ended", "ocadm upgrade apply was cut off here",
+		return finding.New("OCA-4514", "Another upgrade of this machine has not ended", "ocadm upgrade apply was interrupted here",
 			"run ocadm upgrade apply again, with the same bundle or a newer one: it continues")
 	case u.Done(ctx):
 		return a.printSteps(f.stepFlags, upgraded{Node: h.Config.Node.Name, To: version, stepsRun: noSteps()}, "Nothing to do: this node runs Kubernetes "+version+", as the cluster")

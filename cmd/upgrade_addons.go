@@ -37,13 +37,13 @@ func newUpgradeAddons(a *app) *cobra.Command {
 	var f addonFlags
 	c := &cobra.Command{
 		Use: "addons", Short: "Upgrade the pod network, storage and web access",
-		Long: "Brings flannel, the local-path provisioner and Traefik to the versions of this ocadm, if ocadm installed them. Their settings stay: the networks and\n" +
+		Long: "Upgrades flannel, the local-path provisioner and Traefik to the versions in this ocadm, if ocadm installed them. Their settings stay: the networks and\n" +
 			"the kind of backend, the directories of volumes, the private registry and its credentials. Run it on a control-plane node, once all nodes are\n" +
 			"upgraded. The images come from the bundle, or from the depot of this node, or are pulled.\n\n" +
-			"One addon follows the other. Pods keep their addresses and connections; volumes are not touched. If an addon does not become ready, its previous\n" +
-			"version is put back. The embedded database is left as it is: its data has a version, too.",
+			"The addons are upgraded one after another. Pods keep their addresses and connections; volumes are not touched. If an addon does not become\n" +
+			"ready, its previous version is restored. The embedded database is not upgraded: its data has a version, too.",
 		Example: "  # show what would be done\n  ocadm upgrade addons --bundle ocadm.bundle --dry-run\n\n  ocadm upgrade addons --bundle ocadm.bundle\n\n" +
-			"  # leave the pod network as it is\n  ocadm upgrade addons --skip cni",
+			"  # do not upgrade the pod network\n  ocadm upgrade addons --skip cni",
 		Args: arguments(cobra.NoArgs),
 		RunE: func(c *cobra.Command, _ []string) error {
 			if err := knownAddons(f.skip); err != nil {
@@ -55,7 +55,7 @@ func newUpgradeAddons(a *app) *cobra.Command {
 	f.add(c)
 	c.Flags().StringVar(&f.source.bundle, "bundle", "", "bundle `FILE` with the images; without it, the depot of this node")
 	c.Flags().StringVar(&f.source.key, "bundle-key", "", "public key, in PEM, with which the bundle must be signed")
-	c.Flags().StringSliceVar(&f.skip, "skip", nil, "addons to leave as they are: "+strings.Join(addonNames(), ", "))
+	c.Flags().StringSliceVar(&f.skip, "skip", nil, "addons that are not upgraded: "+strings.Join(addonNames(), ", "))
 	c.Flags().BoolVar(&f.overwrite, "overwrite", false, "replace changes that users or other programs made to the objects of an addon")
 	return c
 }
@@ -124,7 +124,7 @@ func (a *app) upgradeAddons(c *cobra.Command, h *host.Host, f addonFlags) error 
 	if err != nil {
 		return kube.Explain(err)
 	}
-	return a.printSteps(f.stepFlags, upgradedAddons{list, run}, "Nothing to do: the addons are as this ocadm has them")
+	return a.printSteps(f.stepFlags, upgradedAddons{list, run}, "Nothing to do: the addons already match this ocadm")
 }
 
 // mayUpgrade refuses upgrades that would fail halfway, before anything is changed.

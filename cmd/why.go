@@ -42,9 +42,9 @@ func newWhy(a *app) *cobra.Command {
 	c := &cobra.Command{
 		Use: "why [COMPONENT|NODE]", Short: "Find the cause of a problem",
 		Long: "Reads the cloud, its pods, their events and logs, the nodes, the volumes and, as root on a node, the kubelet and containerd of this\n" +
-			"machine. As root on a control-plane node, it asks the API server there if the endpoint of the cluster does not answer. As root on a node\n" +
-			"without a kubeconfig, such as a worker, it looks at that machine alone, and says so. It prints the cause that explains the symptom, with\n" +
-			"the evidence and the next command, and then what else is wrong. Without an argument, the symptom is the whole cloud. The argument is a\n" +
+			"machine. As root on a control-plane node, it uses the API server there if the endpoint of the cluster does not answer. As root on a node\n" +
+			"without a kubeconfig, such as a worker, it examines only that machine, and reports this. It prints the cause that explains the symptom, with\n" +
+			"the evidence and the next command, and then the other problems. Without an argument, the symptom is the whole cloud. The argument is a\n" +
 			"component, a node, or control-plane, database, dns, identity or operator.\n\n" +
 			"--from reads a support bundle instead, on any machine. --fix offers repairs, each with the equivalent kubectl command, asks before each,\n" +
 			"and checks again that it is still needed. Forget a pod of a lost node only if that machine is off: if it is only cut off, the pod\n" +
@@ -69,11 +69,11 @@ func newWhy(a *app) *cobra.Command {
 	fs := c.Flags()
 	fs.StringVar(&f.from, "from", "", "read a support bundle instead of the cluster")
 	fs.StringVar(&f.identity, "identity-file", "", "secret key of an encrypted support bundle, as age-keygen writes it")
-	fs.StringVar(&f.rootfs, "rootfs", "", "directory that stands for the machine")
+	fs.StringVar(&f.rootfs, "rootfs", "", "directory to use as the root of the machine")
 	hide(fs, "rootfs")
 	fs.BoolVar(&f.list, "list", false, "list the causes that can be recognised")
 	fs.BoolVar(&f.fix, "fix", false, "offer repairs, and ask before each")
-	fs.BoolVar(&f.yes, "yes", false, "with --fix: do not ask; leaves what concerns a node unless that NODE is given")
+	fs.BoolVar(&f.yes, "yes", false, "with --fix: do not ask; skips repairs that concern a node unless that NODE is given")
 	c.MarkFlagsMutuallyExclusive("from", "fix")
 	c.MarkFlagsMutuallyExclusive("from", "list")
 	return c
@@ -124,7 +124,7 @@ func readSupport(file, identity string) (*why.Snapshot, error) {
 			identities, err = backup.Identities(raw)
 		}
 		if err != nil {
-			return nil, unreadable(err, "give the file of age-keygen, or an SSH private key: --identity-file FILE")
+			return nil, unreadable(err, "give the file that age-keygen wrote, or an SSH private key: --identity-file FILE")
 		}
 	}
 	in, err := os.Open(file)
@@ -137,7 +137,7 @@ func readSupport(file, identity string) (*why.Snapshot, error) {
 		return nil, unreadable(err, "give its secret key: --identity-file FILE")
 	}
 	if err != nil {
-		return nil, unreadable(err, "copy it again, or make another one: ocadm support")
+		return nil, unreadable(err, "copy it again, or create another one: ocadm support")
 	}
 	return s, nil
 }
@@ -159,7 +159,7 @@ func (a *app) snapshot(ctx context.Context, f *cloudFlags, rootfs string, everyt
 	if h != nil {
 		o.Machines, o.Disks = lookAt(ctx, h)
 	}
-	cfg, err := f.config("reads all that is in the cluster, and logs")
+	cfg, err := f.config("reads the whole cluster, and logs")
 	if err != nil && len(o.Machines) > 0 && f.kubeconfig == "" && withoutKubeconfig(err) {
 		return gather.Refuse(o, err), nil, nil // a worker has none, and only its machine shows why its kubelet is down
 	}
@@ -179,7 +179,7 @@ func (a *app) snapshot(ctx context.Context, f *cloudFlags, rootfs string, everyt
 	}
 	c, err := kubernetes.NewForConfig(cfg)
 	if err != nil {
-		return nil, nil, fmt.Errorf("making a client for logs: %w", err)
+		return nil, nil, fmt.Errorf("creating a client for logs: %w", err)
 	}
 	o.Log = readLogs(c)
 	kubelet := func(ctx context.Context, node, path string, query ...string) ([]byte, error) {

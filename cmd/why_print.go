@@ -95,13 +95,13 @@ func (a *app) printCauses(output *ui.Choice) error {
 func (a *app) fix(ctx context.Context, f *whyFlags, k client.Client, r why.Report) error {
 	repairs := r.Repairs()
 	if len(repairs) == 0 {
-		fmt.Fprintln(a.Err, "There is no repair that ocadm can do safely. Follow the next command of the cause.")
+		fmt.Fprintln(a.Err, "ocadm has no safe repair for this. Run the next command of the cause.")
 		return nil
 	}
 	for _, x := range repairs {
 		fmt.Fprintf(a.Err, "%s\n  %s\n", x.Title, x.Command)
 		if f.yes && !r.Unasked(x) {
-			fmt.Fprintf(a.Err, "Left as it is: only a person can know whether it is right. To do it: ocadm why %s --fix\n", x.Node)
+			fmt.Fprintf(a.Err, "Skipped: only a person can decide whether it is safe. To do it: ocadm why %s --fix\n", x.Node)
 			continue
 		}
 		if !f.yes {
@@ -110,7 +110,7 @@ func (a *app) fix(ctx context.Context, f *whyFlags, k client.Client, r why.Repor
 				return err
 			}
 			if !yes {
-				fmt.Fprintln(a.Err, "Left as it is.")
+				fmt.Fprintln(a.Err, "Skipped.")
 				continue
 			}
 		}
@@ -121,10 +121,10 @@ func (a *app) fix(ctx context.Context, f *whyFlags, k client.Client, r why.Repor
 			return err
 		}
 		if left != "" {
-			fmt.Fprintf(a.Err, "Left as it is: %s. Look again: ocadm why\n", left)
+			fmt.Fprintf(a.Err, "Skipped: %s. To check again: ocadm why\n", left)
 			continue
 		}
-		fmt.Fprintln(a.Err, "Done. Look again: ocadm why")
+		fmt.Fprintln(a.Err, "Done. To check again: ocadm why")
 	}
 	return nil
 }

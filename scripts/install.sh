@@ -5,7 +5,7 @@
 # Environment variables:
 #   OCADM_VERSION      the release, such as v0.1.0
 #   OCADM_URL          base URL of the releases: OCADM_URL/VERSION/FILE
-#   OCADM_ALLOW_HTTP   1 accepts an OCADM_URL without TLS; somebody on the network path can then replace the program and its checksums
+#   OCADM_ALLOW_HTTP   1 accepts an OCADM_URL without TLS; an attacker on the network path can then replace the program and its checksums
 #   OCADM_INSTALL_DIR  directory for the program (default /usr/local/bin)
 set -eu
 version=${OCADM_VERSION:-}
@@ -17,15 +17,15 @@ fail() {
 	exit 1
 }
 
-[ -n "$version" ] || fail "which release? Set OCADM_VERSION, such as v0.1.0"
-[ -n "$url" ] || fail "where are the releases? Set OCADM_URL"
+[ -n "$version" ] || fail "set OCADM_VERSION to a release, such as v0.1.0"
+[ -n "$url" ] || fail "set OCADM_URL to the base URL of the releases"
 case $url in
 http://127.0.0.1[:/]* | http://localhost[:/]*) ;;
-http://*) [ "${OCADM_ALLOW_HTTP:-}" = 1 ] || fail "OCADM_URL has no TLS, so the program could be replaced on its way: give an https address, or set OCADM_ALLOW_HTTP=1" ;;
+http://*) [ "${OCADM_ALLOW_HTTP:-}" = 1 ] || fail "OCADM_URL has no TLS, so the program could be replaced in transit: give an https address, or set OCADM_ALLOW_HTTP=1" ;;
 esac
 case $(uname -s) in
 Linux) ;;
-*) fail "ocadm is for Linux, and this is $(uname -s)" ;;
+*) fail "ocadm runs on Linux, but this is $(uname -s)" ;;
 esac
 case $(uname -m) in
 x86_64 | amd64) arch=amd64 ;;
@@ -42,8 +42,8 @@ elif command -v wget >/dev/null; then
 else
 	fail "curl or wget is needed"
 fi
-mkdir -p "$dir" 2>/dev/null || fail "$dir cannot be made: run this as root, or set OCADM_INSTALL_DIR"
-[ -w "$dir" ] || fail "$dir cannot be written: run this as root, or set OCADM_INSTALL_DIR"
+mkdir -p "$dir" 2>/dev/null || fail "$dir cannot be created: run this as root, or set OCADM_INSTALL_DIR"
+[ -w "$dir" ] || fail "$dir is not writable: run this as root, or set OCADM_INSTALL_DIR"
 
 tmp=$(mktemp -d)
 new=
@@ -55,9 +55,9 @@ for file in SHA256SUMS "$name.tar.gz"; do
 	fetch "$url/$version/$file" "$tmp/$file" || fail "$url/$version/$file cannot be downloaded"
 done
 awk -v file="$name.tar.gz" '$2 == file' "$tmp/SHA256SUMS" >"$tmp/sum"
-[ -s "$tmp/sum" ] || fail "SHA256SUMS has no $name.tar.gz"
-(cd "$tmp" && sha256sum -c sum >/dev/null 2>&1) || fail "$name.tar.gz is not the file of the release: its SHA-256 differs. Nothing was installed; try again"
-gzip -dc "$tmp/$name.tar.gz" | tar -x -f - -C "$tmp" "$name/ocadm" || fail "$name.tar.gz holds no ocadm"
+[ -s "$tmp/sum" ] || fail "SHA256SUMS does not list $name.tar.gz"
+(cd "$tmp" && sha256sum -c sum >/dev/null 2>&1) || fail "$name.tar.gz is not the file from the release: its SHA-256 differs. Nothing was installed; try again"
+gzip -dc "$tmp/$name.tar.gz" | tar -x -f - -C "$tmp" "$name/ocadm" || fail "$name.tar.gz does not contain ocadm"
 
 # A rename can replace a running program; writing to it would fail.
 new=$dir/.ocadm.$$

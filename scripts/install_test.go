@@ -104,15 +104,15 @@ func TestInstall(t *testing.T) {
 		"cut off":              {files: with("ocadm-v9.9.9-linux-amd64.tar.gz", cutOff), programs: x86, want: "cannot be downloaded"},
 		"no archive":           {files: with("ocadm-v9.9.9-linux-amd64.tar.gz", nil), programs: x86, want: "cannot be downloaded"},
 		"no checksums":         {files: with("SHA256SUMS", nil), programs: x86, want: "SHA256SUMS cannot be downloaded"},
-		"not in the checksums": {files: with("SHA256SUMS", "0  another\n"), programs: x86, want: "SHA256SUMS has no ocadm-v9.9.9-linux-amd64.tar.gz"},
+		"not in the checksums": {files: with("SHA256SUMS", "0  another\n"), programs: x86, want: "SHA256SUMS does not list ocadm-v9.9.9-linux-amd64.tar.gz"},
 		"no program to fetch":  {files: good, programs: map[string]string{"curl": "", "uname": x86["uname"]}, want: "curl or wget is needed"},
 		"no sha256sum":         {files: good, programs: map[string]string{"sha256sum": "", "uname": x86["uname"]}, want: "sha256sum is missing"},
-		"no version":           {files: good, programs: x86, env: []string{"OCADM_VERSION="}, want: "Set OCADM_VERSION"},
-		"no address":           {files: good, programs: x86, env: []string{"OCADM_URL="}, want: "Set OCADM_URL"},
+		"no version":           {files: good, programs: x86, env: []string{"OCADM_VERSION="}, want: "set OCADM_VERSION"},
+		"no address":           {files: good, programs: x86, env: []string{"OCADM_URL="}, want: "set OCADM_URL"},
 		"no TLS":               {files: good, programs: x86, env: []string{"OCADM_URL=http://127.0.0.1.example.org"}, want: "set OCADM_ALLOW_HTTP=1"},
 		"no TLS, accepted":     {files: good, programs: x86, env: []string{"OCADM_URL=http://127.1:1", "OCADM_ALLOW_HTTP=1"}, want: "SHA256SUMS cannot be downloaded"},
-		"no permission":        {dir: "/usr/local/bin", want: "/usr/local/bin cannot be written: run this as root"},
-		"no such directory":    {dir: "/proc/none", want: "/proc/none cannot be made"},
+		"no permission":        {dir: "/usr/local/bin", want: "/usr/local/bin is not writable: run this as root"},
+		"no such directory":    {dir: "/proc/none", want: "/proc/none cannot be created"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			server := serve(t, c.files)

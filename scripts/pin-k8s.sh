@@ -53,9 +53,9 @@ for f in $files; do
 	fi
 done
 if [ -z "$changed" ]; then
-	echo "pin-k8s: everything is at $version" >&2
+	echo "pin-k8s: everything already matches $version" >&2
 elif $check; then
-	echo "pin-k8s: not at $version:$changed; run scripts/pin-k8s.sh" >&2
+	echo "pin-k8s: these files do not match $version:$changed; run scripts/pin-k8s.sh" >&2
 	exit 1
 else
 	echo "pin-k8s: set to $version:$changed" >&2

@@ -8,7 +8,7 @@ cache=${XDG_CACHE_HOME:-$HOME/.cache}/ocadm/tools
 key=$({ cat go.sum; find . -name '*.go' -print0 | sort -z | xargs -0r cat; go version; } | sha256sum | cut -c1-16)
 tool=$cache/$2-$key
 if [ ! -x "$tool" ]; then
-	echo "building $2 (once; up to some minutes)" >&2
+	echo "building $2 (only once; this can take a few minutes)" >&2
 	mkdir -p "$cache"
 	go build -o "$tool.$$" "$3"
 	mv "$tool.$$" "$tool"

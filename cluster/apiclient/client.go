@@ -62,7 +62,7 @@ func New(o Options) (*Client, error) {
 		return nil, err
 	}
 	if o.Token = strings.TrimSpace(o.Token); o.Token == "" || strings.ContainsAny(o.Token, " \r\n\t") {
-		return nil, unusable("the token is missing, or is more than one word", "give --api-token-file FILE, or OCADM_API_TOKEN; for example kubectl -n onecloud create token NAME >FILE")
+		return nil, unusable("the token is missing, or contains white space", "give --api-token-file FILE, or OCADM_API_TOKEN; for example kubectl -n onecloud create token NAME >FILE")
 	}
 	c := &Client{base: base, token: o.Token, scheme: kube.Scheme(), patience: o.Patience}
 	if c.patience == 0 {
@@ -199,7 +199,7 @@ func (c *Client) ask(ctx context.Context, r request, out any) error {
 		return nil
 	}
 	if err := json.Unmarshal(text, out); err != nil {
-		return noAPI(c.base, fmt.Sprintf("%s %s is no JSON: %v", r.method, r.path, err))
+		return noAPI(c.base, fmt.Sprintf("the response to %s %s is not JSON: %v", r.method, r.path, err))
 	}
 	return nil
 }

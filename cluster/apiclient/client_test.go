@@ -177,8 +177,8 @@ func TestErrors(t *testing.T) {
 		}
 	}
 	found(t, get(502, "", "<html>"), "OCA-7630", "502 Bad Gateway")
-	found(t, get(200, "", "<html>"), "OCA-7630", "is no JSON")
-	found(t, get(http.StatusFound, "", ""), "OCA-7630", "is no JSON")
+	found(t, get(200, "", "<html>"), "OCA-7630", "is not JSON")
+	found(t, get(http.StatusFound, "", ""), "OCA-7630", "is not JSON")
 	status, code, text = 404, "OCA-7620", "gone"
 	_, err := cluster.MachineOf(t.Context(), c, key("m"))
 	found(t, err, "OCA-7609", "gone")

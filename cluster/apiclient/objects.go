@@ -29,7 +29,7 @@ func into(o runtime.Object, sent any) error {
 	v := reflect.ValueOf(o).Elem()
 	fresh := reflect.New(v.Type())
 	if err := json.Unmarshal(text, fresh.Interface()); err != nil {
-		return fmt.Errorf("reading what the REST API has sent: %w", err)
+		return fmt.Errorf("reading the response of the REST API: %w", err)
 	}
 	v.Set(fresh.Elem())
 	return nil
@@ -109,7 +109,7 @@ func selection(o *client.ListOptions) (url.Values, error) {
 // Create creates an object, and updates it from the answer.
 func (c *Client) Create(ctx context.Context, o client.Object, opts ...client.CreateOption) error {
 	if len((&client.CreateOptions{}).ApplyOptions(opts).DryRun) > 0 {
-		return refused("the command creates an object on trial")
+		return refused("the command creates an object in a dry run")
 	}
 	return c.write(ctx, http.MethodPost, o, "")
 }
@@ -117,7 +117,7 @@ func (c *Client) Create(ctx context.Context, o client.Object, opts ...client.Cre
 // Update replaces an object if its version is still the one that was read.
 func (c *Client) Update(ctx context.Context, o client.Object, opts ...client.UpdateOption) error {
 	if len((&client.UpdateOptions{}).ApplyOptions(opts).DryRun) > 0 {
-		return refused("the command changes an object on trial")
+		return refused("the command changes an object in a dry run")
 	}
 	return c.write(ctx, http.MethodPut, o, o.GetResourceVersion())
 }
@@ -149,7 +149,7 @@ func (c *Client) Patch(ctx context.Context, o client.Object, patch client.Patch,
 		return err
 	}
 	if len((&client.PatchOptions{}).ApplyOptions(opts).DryRun) > 0 {
-		return refused("the command changes an object on trial")
+		return refused("the command changes an object in a dry run")
 	}
 	if patch.Type() != types.MergePatchType {
 		return refused("the command sends a " + string(patch.Type()))
@@ -177,7 +177,7 @@ func (c *Client) Delete(ctx context.Context, o client.Object, opts ...client.Del
 	}
 	given := (&client.DeleteOptions{}).ApplyOptions(opts)
 	if len(given.DryRun) > 0 {
-		return refused("the command deletes an object on trial")
+		return refused("the command deletes an object in a dry run")
 	}
 	version := ""
 	if p := given.Preconditions; p != nil && p.ResourceVersion != nil {

@@ -54,7 +54,7 @@ func read(base *url.URL, answer *http.Response) error {
 	}
 	var p restapi.Problem
 	if err := json.Unmarshal(text, &p); err != nil || p.Code == "" {
-		return noAPI(base, "it answers "+answer.Status)
+		return noAPI(base, "the response is "+answer.Status)
 	}
 	e := &answerError{status: answer.StatusCode, detail: cmp.Or(p.Detail, p.Title)}
 	one := finding.New(p.Code, p.Title, p.Detail, p.Remedy)
@@ -83,14 +83,14 @@ func unreachable(base *url.URL, err error) error {
 	var pinned *otherCertificateError
 	if errors.As(err, &certificate) || errors.As(err, &pinned) {
 		return finding.Errorf("OCA-7631", "The REST API at "+base.Host+" presents an unexpected certificate",
-			"is the address right? Give --api-ca-file FILE with its CA, or --api-fingerprint with what its administrator names", "%w", err)
+			"check the address; give --api-ca-file FILE with its CA, or --api-fingerprint with the fingerprint from its administrator", "%w", err)
 	}
 	return finding.Errorf("OCA-7630", "The REST API at "+base.Host+" does not answer",
-		"is the address right, and does the operator run with --api-addr? docs/api.md describes it", "%w", err)
+		"check the address, and that the operator runs with --api-addr: docs/api.md", "%w", err)
 }
 
 // noAPI explains that an answer is not from the API.
 func noAPI(base *url.URL, cause string) error {
-	return finding.New("OCA-7630", "What answers at "+base.Host+" is not the REST API", fmt.Sprintf("%s, without an error of the API", cause),
-		"is the address right, and what is between here and the operator? curl "+base.JoinPath("healthz").String())
+	return finding.New("OCA-7630", "The server at "+base.Host+" is not the REST API", fmt.Sprintf("%s, without an error of the API", cause),
+		"check the address, and any proxy between here and the operator: curl "+base.JoinPath("healthz").String())
 }

@@ -13,7 +13,7 @@ import (
 
 // refused returns the finding for what the API does not serve.
 func refused(why string) error {
-	return finding.New("OCA-7632", "The REST API does not serve this command", why+", which the REST API does not have",
+	return finding.New("OCA-7632", "The REST API does not serve this command", why+", which the REST API does not support",
 		"run it with a kubeconfig: leave out --api and unset OCADM_API")
 }
 
@@ -38,7 +38,7 @@ func (refusals) SubResource(string) client.SubResourceClient { return subresourc
 
 type subresource struct{}
 
-const ofSubresources = "the command needs a part of an object"
+const ofSubresources = "the command needs a subresource"
 
 func (subresource) Get(context.Context, client.Object, client.Object, ...client.SubResourceGetOption) error {
 	return refused(ofSubresources)

@@ -49,12 +49,12 @@ func transport(o Options, patience time.Duration) (*http.Client, error) {
 	case len(o.CA) > 0:
 		t.TLSClientConfig.RootCAs = x509.NewCertPool()
 		if !t.TLSClientConfig.RootCAs.AppendCertsFromPEM(o.CA) {
-			return nil, unusable("the file with the CA has no certificate", "give --api-ca-file a file with certificates in PEM")
+			return nil, unusable("the file with the CA contains no certificate", "give --api-ca-file a file with certificates in PEM")
 		}
 	case o.Fingerprint != "":
 		want, err := hex.DecodeString(strings.ReplaceAll(strings.TrimPrefix(strings.ToLower(o.Fingerprint), "sha256:"), ":", ""))
 		if err != nil || len(want) != sha256.Size {
-			return nil, unusable("the fingerprint is not a SHA-256 in hexadecimal digits", "take it from: openssl x509 -in tls.crt -noout -fingerprint -sha256")
+			return nil, unusable("the fingerprint is not a SHA-256 in hexadecimal digits", "print it with: openssl x509 -in tls.crt -noout -fingerprint -sha256")
 		}
 		t.TLSClientConfig.InsecureSkipVerify = true // the fingerprint proves more than a name
 		t.TLSClientConfig.VerifyConnection = pinned(want)
@@ -73,7 +73,7 @@ func (e *otherCertificateError) Error() string {
 func pinned(want []byte) func(tls.ConnectionState) error {
 	return func(s tls.ConnectionState) error {
 		if len(s.PeerCertificates) == 0 {
-			return errors.New("the server shows no certificate")
+			return errors.New("the server presents no certificate")
 		}
 		got := sha256.Sum256(s.PeerCertificates[0].Raw)
 		if subtle.ConstantTimeCompare(got[:], want) != 1 {

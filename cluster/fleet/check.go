@@ -238,7 +238,7 @@ func (f *Fleet) ways(ctx context.Context) error {
 	}
 	outcome := pairs.Try(ctx, members, hex.EncodeToString(run), func(int, int) {})
 	f.Ways = outcome.Said
-	f.story("ways", "tried "+outcome.Said)
+	f.story("ways", "tested "+outcome.Said)
 	for name, list := range outcome.Findings() {
 		f.node(name).compared(list)
 	}
@@ -262,7 +262,7 @@ func (f *Fleet) holdUnlessFit() {
 		if n.role != roleWorker && n.err != nil {
 			for _, other := range f.nodes {
 				if other.err == nil {
-					other.held = fmt.Sprintf("control-plane node %s is not fit", n.m.Name)
+					other.held = fmt.Sprintf("control-plane node %s did not pass its checks", n.m.Name)
 				}
 			}
 			return

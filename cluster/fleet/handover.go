@@ -173,7 +173,7 @@ func handOver() step {
 				return err
 			}
 			if why != "" {
-				report.Info("the machine is a node only: %s", why)
+				report.Info("the machine is only a node: %s", why)
 				return nil
 			}
 			if err := n.add(ctx, k, report); err != nil {
@@ -191,7 +191,7 @@ func handOver() step {
 				return err
 			}
 			if resumed {
-				report.Changed("machine %s is the operator's", key.Name)
+				report.Changed("machine %s was handed over to the operator", key.Name)
 			}
 			return n.untilRunning(ctx, k, report)
 		},
@@ -220,7 +220,7 @@ func (n *node) untilRunning(ctx context.Context, k client.WithWatch, report work
 	key := client.ObjectKeyFromObject(n.object)
 	runs := func(p v1alpha1.MachinePhase) bool { return p == v1alpha1.MachineRunning }
 	if _, err := cluster.WaitMachine(ctx, k, key, runs, func(why string) { report.Waiting("machine "+key.Name, why) }); err != nil {
-		return finding.Errorf("OCA-7612", "Machine "+key.Name+" does not run yet", "ocadm machine get "+key.Name+"; ocadm fleet apply again", "%w", err)
+		return finding.Errorf("OCA-7612", "Machine "+key.Name+" does not run yet", "ocadm machine get "+key.Name+"; then run ocadm fleet apply again", "%w", err)
 	}
 	return nil
 }

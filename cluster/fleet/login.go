@@ -109,9 +109,9 @@ func (f *Fleet) dial(ctx context.Context, m *Machine) (*ssh.Conn, error) {
 // forFile changes the remedy of a login error to the fleet's file; the operator's names a Secret.
 func (f *Fleet) forFile(err error) error {
 	remedies := map[string]string{
-		"OCA-7602": "if the machine was reinstalled, take its lines from " + string(f.hosts) + ", or correct its hostKey; otherwise another machine may have been put in its place",
+		"OCA-7602": "if the machine was reinstalled, remove its lines from " + string(f.hosts) + ", or correct its hostKey; otherwise another machine may have been put in its place",
 		"OCA-7603": "add the public key to authorized_keys of the user, or correct user, keyFile or passwordFile in the file",
-		"OCA-7604": "let the user run sudo without a password, or name sudoPasswordFile in the file",
+		"OCA-7604": "let the user run sudo without a password, or set sudoPasswordFile in the file",
 		"OCA-7606": "correct keyFile or passphraseFile in the file",
 	}
 	found := finding.Of(err)

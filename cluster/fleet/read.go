@@ -116,9 +116,9 @@ func (v *validation) all(file string) {
 	}
 	switch n := len(s.ControlPlanes); {
 	case n == 0:
-		v.add("controlPlanes", "there is none: the first node is the first of them")
+		v.add("controlPlanes", "the list is empty: its first machine becomes the first node")
 	case n%2 == 0:
-		v.add("controlPlanes", "there are %d: an even number survives the loss of no more nodes than one less; list %d", n, n-1)
+		v.add("controlPlanes", "there are %d: an even number tolerates no more lost nodes than one fewer; list %d", n, n-1)
 	case n > 1 && s.setting("cluster.controlPlaneEndpoint") == "" && s.setting("cluster.highAvailabilityVIP") == "":
 		v.add("settings.cluster", "several control-plane nodes need controlPlaneEndpoint, the address of a load balancer, or highAvailabilityVIP, a free address")
 	}
@@ -141,14 +141,14 @@ func (v *validation) all(file string) {
 func (v *validation) machine(path string, m *Machine, names, addresses map[string]string) {
 	switch other := names[m.Name]; {
 	case !machineName.MatchString(m.Name):
-		v.add(path+".name", "%q is no name of a node: it begins with a letter and has at most 40 lower-case letters, digits and dashes", m.Name)
+		v.add(path+".name", "%q is not a node name: it begins with a letter and has at most 40 lower-case letters, digits and dashes", m.Name)
 	case other != "":
 		v.add(path+".name", "%s has the name %s, too", other, m.Name)
 	}
 	names[m.Name] = path
 	login := v.spec.login(m)
 	if !address.MatchString(m.Address) {
-		v.add(path+".address", "%q is no name or IP address", m.Address)
+		v.add(path+".address", "%q is not a name or an IP address", m.Address)
 	} else {
 		key := strings.ToLower(m.Address) + " " + strconv.Itoa(login.Port)
 		if j := login.JumpHost; j != nil {
@@ -165,10 +165,10 @@ func (v *validation) machine(path string, m *Machine, names, addresses map[strin
 		}
 	}
 	if login.KeyFile == "" && login.PasswordFile == "" {
-		v.add(path+".ssh", "neither it nor ssh of all machines has keyFile or passwordFile")
+		v.add(path+".ssh", "neither this field nor ssh of all machines has keyFile or passwordFile")
 	}
 	if login.Port < 1 || login.Port > 65535 {
-		v.add(path+".ssh.port", "%d is no port", login.Port)
+		v.add(path+".ssh.port", "%d is not a port", login.Port)
 	}
 	if m.SSH.JumpHost != nil {
 		v.jump(path+".ssh", m.SSH.JumpHost)
@@ -176,9 +176,9 @@ func (v *validation) machine(path string, m *Machine, names, addresses map[strin
 	for i, r := range m.Roles {
 		roles := []v1alpha1.MachineRole{v1alpha1.RoleCompute, v1alpha1.RoleController, v1alpha1.RoleBaremetal, v1alpha1.RoleLBAgent}
 		if r == v1alpha1.RoleControlPlane {
-			v.add(fmt.Sprintf("%s.roles[%d]", path, i), "write the machine to controlPlanes: those have this role")
+			v.add(fmt.Sprintf("%s.roles[%d]", path, i), "list the machine in controlPlanes, which have this role")
 		} else if !slices.Contains(roles, r) {
-			v.add(fmt.Sprintf("%s.roles[%d]", path, i), "%q is none of compute, controller, baremetal, lbagent", r)
+			v.add(fmt.Sprintf("%s.roles[%d]", path, i), "%q is not one of compute, controller, baremetal, lbagent", r)
 		}
 	}
 }
@@ -188,7 +188,7 @@ func (v *validation) jump(path string, j *JumpHost) {
 		return
 	}
 	if !address.MatchString(j.Address) {
-		v.add(path+".jumpHost.address", "%q is no name or IP address", j.Address)
+		v.add(path+".jumpHost.address", "%q is not a name or an IP address", j.Address)
 	}
 	if j.HostKey != "" {
 		if err := ssh.CheckHostKey(j.HostKey); err != nil {
@@ -224,14 +224,14 @@ func (v *validation) settings(file string) {
 	}
 	for _, key := range slices.Sorted(maps.Keys(values)) {
 		if place := perMachine[key]; place != "" {
-			v.add("settings."+key, "write it to %s", place)
+			v.add("settings."+key, "set it in %s", place)
 		}
 		if strings.HasPrefix(key, "join.") {
 			v.add("settings."+key, "machines of a fleet join by themselves")
 		}
 	}
 	if v.spec.Bundle != "" && values["node.bundle"] != nil {
-		v.add("bundle", "settings.node.bundle names a bundle, too: the first is a file here, the second one on the first node or a server")
+		v.add("bundle", "settings.node.bundle names a bundle, too: bundle is a file here, settings.node.bundle one on the first node or a server")
 	}
 }
 

@@ -91,7 +91,7 @@ func sendBundle() step {
 		Name: "send-bundle", Short: "Send the bundle to the machine", ReadOnly: true, Timeout: 2 * time.Hour,
 		Skip: func(n *node) string {
 			if n.Spec.Bundle == "" {
-				return "the file names none"
+				return "the file names no bundle"
 			}
 			if n.finished() {
 				return "the machine is installed"
@@ -140,8 +140,8 @@ func (n *node) send(ctx context.Context, c *ssh.Conn, s *sender, name string, re
 	case err != nil:
 		return false, err
 	case r.Exit != 0:
-		return false, finding.New("OCA-7647", fmt.Sprintf("%s did not take %s", n.m.Name, s.path), cmp.Or(r.Stderr, fmt.Sprintf("status %d", r.Exit)),
-			"check that /root of the machine has room and may be written to")
+		return false, finding.New("OCA-7647", fmt.Sprintf("%s did not accept %s", n.m.Name, s.path), cmp.Or(r.Stderr, fmt.Sprintf("status %d", r.Exit)),
+			"check that /root of the machine is writable and has enough space")
 	}
 	return true, nil
 }

@@ -107,7 +107,7 @@ func (n *node) once(ctx context.Context, report workflow.Reporter, work func(wor
 		err = work(counted)
 		cause, busy := workflow.Busy(err)
 		if busy {
-			report.Waiting("the ocadm that is at work on the machine", cause)
+			report.Waiting("another ocadm that is running on the machine", cause)
 		}
 		return !busy, nil
 	})
@@ -138,7 +138,7 @@ func fetchKubeconfig() step {
 				return err
 			}
 			if r.Exit != 0 {
-				return finding.New("OCA-7607", "The kubeconfig of "+n.m.Name+" cannot be read", r.Stderr, "look at /etc/kubernetes on the machine")
+				return finding.New("OCA-7607", "The kubeconfig of "+n.m.Name+" cannot be read", r.Stderr, "check /etc/kubernetes on the machine")
 			}
 			have, err := os.ReadFile(n.kubeconfig())
 			if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -208,7 +208,7 @@ func (f *Fleet) newKey(ctx context.Context) (token, key string, err error) {
 	}
 	var made struct{ Token, CertificateKey string }
 	if r.Exit != 0 || json.Unmarshal([]byte(out.String()), &made) != nil || made.CertificateKey == "" {
-		return "", "", finding.New("OCA-7607", "The first node gives no key for a further control-plane node", r.Stderr,
+		return "", "", finding.New("OCA-7607", "The first node provides no key for another control-plane node", r.Stderr,
 			"on "+f.first().m.Name+": ocadm token create --print-join-command --control-plane")
 	}
 	f.Secret(made.Token)

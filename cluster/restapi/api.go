@@ -104,8 +104,8 @@ func (s *server) register(mux *http.ServeMux) *huma.OpenAPI {
 	c.OpenAPIPath, c.DocsPath, c.SchemasPath = "", "", ""
 	c.CreateHooks = nil // no $schema in answers
 	c.RejectUnknownQueryParameters = true
-	c.Info.Description = "Clouds, their components, releases, operations and machines. Log in with a token of Kubernetes; its permissions decide."
-	c.Components.SecuritySchemes = map[string]*huma.SecurityScheme{"token": {Type: "http", Scheme: "bearer", Description: "token of a service account or user of Kubernetes"}}
+	c.Info.Description = "Clouds, their components, releases, operations and machines. Log in with a Kubernetes token; its permissions apply."
+	c.Components.SecuritySchemes = map[string]*huma.SecurityScheme{"token": {Type: "http", Scheme: "bearer", Description: "token of a Kubernetes service account or user"}}
 	c.Security = []map[string][]string{{"token": {}}}
 	api := humago.New(mux, c)
 	for _, k := range kinds {
@@ -143,7 +143,7 @@ func mapperOf() meta.RESTMapper {
 func (s *server) client(cfg *rest.Config) (client.WithWatch, error) {
 	c, err := client.NewWithWatch(cfg, client.Options{Scheme: s.scheme, Mapper: s.mapper})
 	if err != nil {
-		return nil, fmt.Errorf("making a client of the API server: %w", err)
+		return nil, fmt.Errorf("creating a client for the API server: %w", err)
 	}
 	return c, nil
 }

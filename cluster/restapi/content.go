@@ -76,7 +76,7 @@ func kept(sent, live any) (any, error) {
 		if was, ok := live.(string); ok && (v == hidden || gather.Hide(was) == v) {
 			return was, nil
 		}
-		return nil, problem(http.StatusUnprocessableEntity, "a value is "+hidden+", and there is no secret in its place")
+		return nil, problem(http.StatusUnprocessableEntity, "a value is "+hidden+", but no secret is stored there")
 	case map[string]any:
 		was, _ := live.(map[string]any)
 		for key := range v {

@@ -93,7 +93,7 @@ func (s *server) guard(next http.Handler) http.Handler {
 		}
 		token, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
 		if token = strings.TrimSpace(token); !ok || token == "" {
-			write(w, problem(http.StatusUnauthorized, "the request shows no token"))
+			write(w, problem(http.StatusUnauthorized, "the request has no token"))
 			return
 		}
 		sum := sha256.Sum256([]byte(token))
@@ -127,7 +127,7 @@ func (s *server) clientOf(token string, knows func()) (client.WithWatch, error) 
 			knows()
 			return s.own, nil
 		}
-		return nil, problem(http.StatusUnauthorized, "the token is not that of this server")
+		return nil, problem(http.StatusUnauthorized, "the token is not valid for this server")
 	}
 	cfg := rest.AnonymousClientConfig(s.Config)
 	cfg.BearerToken = token

@@ -48,7 +48,7 @@ type operatorMetrics struct {
 func newOperatorMetrics(ctx context.Context, cfg *rest.Config, namespace string) (*operatorMetrics, error) {
 	pods, err := kubernetes.NewForConfig(cfg)
 	if err != nil {
-		return nil, fmt.Errorf("making a client of the API server: %w", err)
+		return nil, fmt.Errorf("creating a client for the API server: %w", err)
 	}
 	return &operatorMetrics{ctx, pods, namespace}, nil
 }

@@ -35,9 +35,9 @@ func (o *openStreams) enter(token string) (leave func(), full string) {
 	defer o.mu.Unlock()
 	switch {
 	case o.ofToken[token] >= openOfToken:
-		return nil, fmt.Sprintf("the token has %d open streams, and may have no more", openOfToken)
+		return nil, fmt.Sprintf("the token has %d open streams, which is the limit", openOfToken)
 	case o.all >= openOfAll:
-		return nil, fmt.Sprintf("%d streams are open, and there may be no more", openOfAll)
+		return nil, fmt.Sprintf("%d streams are open, which is the limit", openOfAll)
 	}
 	if o.ofToken == nil {
 		o.ofToken = map[string]int{}

@@ -19,7 +19,7 @@ import (
 type Problem struct {
 	Type     string              `json:"type" doc:"the code as a URN" example:"urn:ocadm:finding:OCA-7616"`
 	Title    string              `json:"title" doc:"what is wrong"`
-	Status   int                 `json:"status" doc:"the status of HTTP"`
+	Status   int                 `json:"status" doc:"the HTTP status"`
 	Detail   string              `json:"detail,omitempty" doc:"the cause"`
 	Code     string              `json:"code" doc:"code of the finding" example:"OCA-7616"`
 	Remedy   string              `json:"remedy,omitempty" doc:"what to do"`
@@ -38,10 +38,10 @@ func (p *Problem) ContentType(string) string { return "application/problem+json"
 // codes maps a status to the finding for an error of the API itself. The last entry is for all others.
 var codes = map[int]finding.Finding{
 	http.StatusUnauthorized:          finding.New("OCA-7615", "Not logged in", "", "send a valid token: Authorization: Bearer TOKEN"),
-	http.StatusForbidden:             finding.New("OCA-7616", "Not allowed", "", "ask for the right in Kubernetes, which the cause names"),
-	http.StatusPreconditionFailed:    finding.New("OCA-7617", "The resource has changed meanwhile", "", "read it again, and send If-Match with its ETag"),
+	http.StatusForbidden:             finding.New("OCA-7616", "Not allowed", "", "request the Kubernetes permission that the cause names"),
+	http.StatusPreconditionFailed:    finding.New("OCA-7617", "The resource has changed in the meantime", "", "read it again, and send If-Match with its ETag"),
 	http.StatusPreconditionRequired:  finding.New("OCA-7617", "The version of the resource is missing", "", "read the resource, and send If-Match with its ETag"),
-	http.StatusConflict:              finding.New("OCA-7618", "The request conflicts with what is there", "", "read what is there; use another name or another Idempotency-Key"),
+	http.StatusConflict:              finding.New("OCA-7618", "The request conflicts with the present state", "", "read the state; use another name or another Idempotency-Key"),
 	http.StatusTooManyRequests:       finding.New("OCA-7619", "Too many requests", "", "wait as long as Retry-After says"),
 	http.StatusNotFound:              finding.New("OCA-7620", "The resource does not exist", "", "check the path and the name"),
 	http.StatusUnprocessableEntity:   finding.New("OCA-7621", "The request is not valid", "", "correct what the cause names; GET /openapi.json describes it"),

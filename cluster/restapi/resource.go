@@ -89,7 +89,7 @@ func (m Match) version() string { return strings.Trim(strings.TrimPrefix(m.IfMat
 
 // Once makes a request idempotent.
 type Once struct {
-	Key string `header:"Idempotency-Key" maxLength:"128" doc:"any text that is new for each request: one that is repeated with it creates nothing more"`
+	Key string `header:"Idempotency-Key" maxLength:"128" doc:"unique text for each request: a request that is repeated with it creates nothing more"`
 }
 
 type object struct {
@@ -107,21 +107,21 @@ func (s *server) resource(api huma.API, k kind) {
 	huma.Register(api, create, k.create)
 	if !k.fixed {
 		replace := describe("replace-"+k.one, http.MethodPut, item, tag, "Replace spec, labels and annotations of one "+k.one)
-		replace.Description = k.what + " If-Match is required. A hidden secret that is sent back stays as it is."
+		replace.Description = k.what + " If-Match is required. A hidden secret that is sent back does not change."
 		huma.Register(api, replace, k.replace)
 	}
 	patch := describe("patch-"+k.one, http.MethodPatch, item, tag, "Change fields of one "+k.one)
-	patch.Description = "A merge patch (RFC 7396) of spec, labels and annotations: null removes a field. With If-Match it holds only for that version."
+	patch.Description = "A merge patch (RFC 7396) of spec, labels and annotations: null removes a field. With If-Match it applies only to that version."
 	huma.Register(api, patch, k.patch)
 	remove := describe("delete-"+k.one, http.MethodDelete, item, tag, "Delete one "+k.one)
-	remove.DefaultStatus, remove.Description = http.StatusAccepted, "The answer says that it was asked for: the operator has work to do before the resource is gone."
+	remove.DefaultStatus, remove.Description = http.StatusAccepted, "The response means that the deletion was requested: the operator has work to do before the resource is gone."
 	huma.Register(api, remove, k.remove)
 }
 
 type listInput struct {
 	Place
-	Limit    int64  `query:"limit" minimum:"1" maximum:"500" default:"100" doc:"most items of the answer"`
-	Continue string `query:"continue" maxLength:"4096" doc:"continue of the answer before"`
+	Limit    int64  `query:"limit" minimum:"1" maximum:"500" default:"100" doc:"maximum number of items in the response"`
+	Continue string `query:"continue" maxLength:"4096" doc:"continue of the previous response"`
 	Selector string `query:"selector" maxLength:"1024" doc:"labels, as in kubectl -l"`
 	Name     string `query:"name" maxLength:"253" doc:"only the one with this name"`
 }
@@ -130,7 +130,7 @@ type listOutput struct {
 	Body struct {
 		Items    []Resource `json:"items"`
 		Continue string     `json:"continue,omitempty" doc:"for the next page; absent on the last one"`
-		Version  string     `json:"version,omitempty" doc:"when the list was as it is, for since of events"`
+		Version  string     `json:"version,omitempty" doc:"version of the list, for since of events"`
 	}
 }
 
@@ -270,7 +270,7 @@ func (k kind) wanted(r Resource, namespace string) (*unstructured.Unstructured, 
 		return nil, problem(http.StatusUnprocessableEntity, fmt.Sprintf("%s are %s, %s", k.path, k.gvk.GroupVersion(), k.gvk.Kind))
 	}
 	if ns := u.GetNamespace(); ns != "" && ns != namespace {
-		return nil, problem(http.StatusUnprocessableEntity, "the namespace is another one than that of the path")
+		return nil, problem(http.StatusUnprocessableEntity, "the namespace differs from the one in the path")
 	}
 	u.SetGroupVersionKind(k.gvk)
 	u.SetNamespace(namespace)
@@ -317,7 +317,7 @@ func (k kind) patch(ctx context.Context, in *struct {
 	Body Resource `contentType:"application/merge-patch+json"`
 }) (*object, error) {
 	if in.Body.hides() {
-		return nil, problem(http.StatusUnprocessableEntity, "a value is "+hidden+", which stands for a secret: leave out what is to stay")
+		return nil, problem(http.StatusUnprocessableEntity, "a value is "+hidden+", which stands for a secret: leave out fields that are not to change")
 	}
 	metadata := map[string]any{}
 	for _, field := range []string{"labels", "annotations"} {
@@ -327,7 +327,7 @@ func (k kind) patch(ctx context.Context, in *struct {
 	}
 	if v := in.version(); v != "" {
 		if n, err := strconv.ParseUint(v, 10, 64); err != nil || n == 0 { // Kubernetes reports that as an internal error
-			return nil, problem(http.StatusPreconditionFailed, "If-Match is the ETag of no version")
+			return nil, problem(http.StatusPreconditionFailed, "If-Match is not the ETag of a version")
 		}
 		metadata["resourceVersion"] = v
 	}

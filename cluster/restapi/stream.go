@@ -79,9 +79,9 @@ func streaming(run func(stream) error) *huma.StreamResponse {
 
 func (s *server) streams(api huma.API) {
 	events := describe("stream-events", http.MethodGet, "/namespaces/{namespace}/events", "events", "Follow clouds, operations and machines")
-	events.Description = "First one message for each that is there, then one for each change. Without watch permissions on all three, name those that you may watch."
+	events.Description = "First one message for each existing resource, then one for each change. Without watch permissions on all three kinds, name those that you may watch."
 	log := describe("stream-log", http.MethodGet, "/namespaces/{namespace}/operations/{name}/log", "operations", "Follow the log of an operation")
-	log.Description = "A message \"line\" for each line, an event of package workflow in JSON; at its end a message \"end\" with the phase of the operation. " +
+	log.Description = "A message \"line\" for each line, an event of package workflow in JSON; at the end a message \"end\" with the phase of the operation. " +
 		"With follow=false it ends at once."
 	message := api.OpenAPI().Components.Schemas
 	for d, schema := range map[*huma.Operation]*huma.Schema{&events: message.Schema(reflect.TypeFor[Change](), true, "Change"), &log: {Type: huma.TypeObject}} {
@@ -101,7 +101,7 @@ func follow(ctx context.Context, in *struct {
 	Since string   `query:"since" maxLength:"64" doc:"version of a list of the one kind: only what has changed since"`
 }) (*huma.StreamResponse, error) {
 	if in.Since != "" && len(in.Kinds) != 1 {
-		return nil, problem(http.StatusUnprocessableEntity, "since goes with one kind: each has versions of its own")
+		return nil, problem(http.StatusUnprocessableEntity, "since needs exactly one kind: each kind has its own versions")
 	}
 	out := make(chan Change)
 	watching, stop := context.WithCancel(ctx)
@@ -170,7 +170,7 @@ func relay(ctx context.Context, stop context.CancelFunc, w watch.Interface, path
 // followLog streams the log of an operation. It reads the operation before it answers.
 func followLog(ctx context.Context, in *struct {
 	Named
-	Follow bool `query:"follow" default:"true" doc:"false ends with what there is"`
+	Follow bool `query:"follow" default:"true" doc:"false ends after the existing lines"`
 }) (*huma.StreamResponse, error) {
 	if _, err := cluster.OperationOf(ctx, of(ctx), in.key()); err != nil {
 		return nil, failed(err)

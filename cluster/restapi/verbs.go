@@ -56,7 +56,7 @@ func (s *server) clouds(api huma.API) {
 		d.DefaultStatus = http.StatusCreated
 		huma.Register(api, d, v.run)
 	}
-	d := describe("create-backup", http.MethodPost, item+"/backups", "backups", "Back a cloud up now, as its schedule does, by an operation")
+	d := describe("create-backup", http.MethodPost, item+"/backups", "backups", "Back up a cloud now, as its schedule does, by an operation")
 	d.Description = "A Job writes the file where the schedule puts it, with its recipients, and proves it. A cloud without a schedule has no such place: OCA-7423."
 	d.DefaultStatus = http.StatusCreated
 	huma.Register(api, d, backedUp)
@@ -158,7 +158,7 @@ func operate(ctx context.Context, cloud Named, once Once, spec v1alpha1.Onecloud
 // done is the answer to a verb that can be repeated.
 type done struct {
 	Body struct {
-		Changed bool `json:"changed" doc:"false if it was so already"`
+		Changed bool `json:"changed" doc:"false if nothing had to change"`
 	}
 }
 
@@ -187,14 +187,14 @@ func (s *server) machines(api huma.API) {
 		"pause":   {"Keep a machine from joining until it is resumed", cluster.PauseMachine},
 		"resume":  {"Let a paused machine join", cluster.ResumeMachine},
 		"retry":   {"Retry what failed on a machine", cluster.RetryMachine},
-		"abandon": {"Do nothing more on a machine itself that is being deleted", cluster.AbandonMachine},
+		"abandon": {"Do nothing more on the machine itself when it is deleted", cluster.AbandonMachine},
 	} {
 		huma.Register(api, describe(verb+"-machine", http.MethodPost, item+verb, "machines", v.summary), func(ctx context.Context, in *Named) (*done, error) {
 			return doneWith(cluster.MarkMachine(ctx, of(ctx), in.key(), v.marks(time.Now())))
 		})
 	}
 	several := describe("create-machines", http.MethodPost, "/namespaces/{namespace}/machines/batch", "machines", "Create several machines, or none")
-	several.Description = "Each is checked before the first is created. One that is there with the same spec stays as it is, so the request can be repeated."
+	several.Description = "Each is checked before the first is created. An existing one with the same spec does not change, so the request can be repeated."
 	huma.Register(api, several, addAll)
 	d := describe("precheck-machine", http.MethodPost, item+"precheck", "machines", "Run the checks of join on a machine, by an operation")
 	d.DefaultStatus = http.StatusCreated

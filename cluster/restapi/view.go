@@ -25,7 +25,7 @@ func (s *server) views(api huma.API) {
 		status, err := cluster.Get(ctx, of(ctx), in.key())
 		return listOf(withNeeds(status.Components)), failed(err)
 	})
-	backups := describe("list-backups", http.MethodGet, item+"/backups", "backups", "List the latest attempts to back up a cloud, and what became of them")
+	backups := describe("list-backups", http.MethodGet, item+"/backups", "backups", "List the latest attempts to back up a cloud, and their results")
 	backups.Description = "The record in the cluster. The files are in a store, and ocadm cluster backup list reads them there."
 	huma.Register(api, backups, func(ctx context.Context, in *Named) (*list[backup.Record], error) {
 		if _, err := cluster.Get(ctx, of(ctx), in.key()); err != nil {
@@ -42,7 +42,7 @@ func (s *server) views(api huma.API) {
 		}
 		return listOf(s.samples.series(in.Namespace, in.Name)), nil
 	})
-	rights := describe("get-rights", http.MethodGet, "/namespaces/{namespace}/rights", "rights", "Read who the sender is, and what it may change")
+	rights := describe("get-rights", http.MethodGet, "/namespaces/{namespace}/rights", "rights", "Read the name of the sender, and what it may change")
 	huma.Register(api, rights, rightsOf)
 }
 

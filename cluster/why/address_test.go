@@ -91,9 +91,9 @@ func TestStopped(t *testing.T) {
 		next string
 	}{
 		"cut off":   {&Unfinished{Command: "ocadm etcd restore --from-data"}, "on n1: ocadm etcd restore --from-data"},
-		"with back": {&Unfinished{Command: "ocadm move 10.0.0.2", Back: "ocadm move 10.0.0.1"}, "on n1: ocadm move 10.0.0.2; or take it back: ocadm move 10.0.0.1"},
+		"with back": {&Unfinished{Command: "ocadm move 10.0.0.2", Back: "ocadm move 10.0.0.1"}, "on n1: ocadm move 10.0.0.2; or undo it: ocadm move 10.0.0.1"},
 		"at work":   {&Unfinished{Command: "ocadm etcd rejoin", AtWork: 77}, "on n1: wait for it: ps -fp 77"},
-		"not known": {nil, "on n1: ocadm etcd status; if no ocadm is at work: mv /etc/kubernetes/tmp/kubeadm-stopped-by-ocadm/*.yaml /etc/kubernetes/manifests/"},
+		"not known": {nil, "on n1: ocadm etcd status; if no ocadm is running: mv /etc/kubernetes/tmp/kubeadm-stopped-by-ocadm/*.yaml /etc/kubernetes/manifests/"},
 	} {
 		s := healthy(t)
 		s.Machines[0].Stopped, s.Machines[0].Unfinished = []string{"etcd"}, c.u

@@ -16,7 +16,7 @@ import (
 func addressCauses() []Cause {
 	return []Cause{
 		{ID: "virtual-address-nowhere", Code: "OCA-4180", Layer: ControlPlane, Title: "No node has the virtual address",
-			What: "No node has the virtual address ${address}", Why: "the API server of ${node} is ready, and so keepalived should hold the address there: ${why}",
+			What: "No node has the virtual address ${address}", Why: "the API server of ${node} is ready, so keepalived should hold the address there: ${why}",
 			Next: "on ${node}: ls /etc/kubernetes/manifests/ocadm-vip.yaml; pgrep -a keepalived; tail -n 30 /var/log/pods/kube-system_ocadm-vip-*/*/*.log",
 			When: (*facts).addressNowhere},
 		{ID: "virtual-address-twice", Code: "OCA-4181", Layer: ControlPlane, Title: "Several nodes have the virtual address",
@@ -24,7 +24,7 @@ func addressCauses() []Cause {
 			Next: "on each control-plane node: firewall-cmd --add-protocol=vrrp --permanent && firewall-cmd --reload, or ufw allow proto vrrp from any to any; then ocadm ha status",
 			When: (*facts).addressTwice},
 		{ID: "virtual-address-foreign", Code: "OCA-4182", Layer: ControlPlane, Title: "Another machine has the virtual address",
-			What: "A machine that is no control-plane node has the virtual address ${address}", Why: "it was given the same address; the MAC address of the one that answers is ${mac}",
+			What: "A machine that is not a control-plane node has the virtual address ${address}", Why: "it was given the same address; the machine that answers has the MAC address ${mac}",
 			Next: "give the machine with the MAC address ${mac} another address; or move the virtual one: ocadm move --virtual-address ADDRESS",
 			When: (*facts).addressForeign},
 		{ID: "endpoint-silent", Code: "OCA-4139", Layer: Symptom, On: string(controlPlane), Title: "The endpoint of the cluster does not answer",
@@ -67,9 +67,9 @@ func (f *facts) addressNowhere() []Hit {
 		why := "keepalived does not run: " + v.Keepalived
 		switch v.Keepalived {
 		case Ready:
-			why = "keepalived runs; its log says why it does not take the address"
+			why = "keepalived runs; its log shows why it does not hold the address"
 		case "":
-			why = "it is not known whether keepalived runs"
+			why = "it is unknown whether keepalived runs"
 		}
 		return map[string]string{"why": why}
 	})
@@ -101,7 +101,7 @@ func (f *facts) addressTwice() []Hit {
 		if nodes := masters[instance]; len(nodes) > 1 {
 			slices.Sort(nodes)
 			out = append(out, Hit{On: controlPlane, Values: map[string]string{"address": "of the control plane"},
-				Evidence: []string{"keepalived holds it on " + strings.Join(nodes, " and ") + ", by its logs"}})
+				Evidence: []string{"keepalived holds it on " + strings.Join(nodes, " and ") + ", according to its logs"}})
 		}
 	}
 	return out
@@ -110,7 +110,7 @@ func (f *facts) addressTwice() []Hit {
 func (f *facts) addressForeign() []Hit {
 	return f.seen(func(_ Machine, v VirtualAddress) []string {
 		if mac := foreign(v); mac != "" {
-			return []string{"the MAC address " + mac + " is that of no control-plane node"}
+			return []string{"the MAC address " + mac + " belongs to no control-plane node"}
 		}
 		return nil
 	}, func(_ Machine, v VirtualAddress) map[string]string { return map[string]string{"mac": foreign(v)} })

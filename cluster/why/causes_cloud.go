@@ -24,14 +24,14 @@ func operatorCauses() []Cause {
 	return []Cause{
 		refusal("definition-missing", "OCA-7005", Operator, "The operator is not installed"),
 		{ID: "operator-missing", Code: "OCA-7530", Layer: Operator, On: string(operator), Title: "The operator's Deployment is gone",
-			Why: "there is a cloud, and nothing works on it", Next: "ocadm operator install",
+			Why: "the cloud exists, but nothing manages it", Next: "ocadm operator install",
 			When: func(f *facts) []Hit {
 				if f.Cloud == nil || f.Refused != nil || f.operator() != nil || len(f.operatorPods()) > 0 || f.lacks("deployments") {
 					return nil
 				}
 				return []Hit{{On: operator, Evidence: []string{"no Deployment onecloud-operator in the namespaces that were read"}}}
 			}},
-		{ID: "operator-stopped", Code: "OCA-7531", Layer: Operator, Title: "The operator is scaled to 0", Why: "it was stopped, and nothing works on the cloud",
+		{ID: "operator-stopped", Code: "OCA-7531", Layer: Operator, Title: "The operator is scaled to 0", Why: "it was stopped, and nothing manages the cloud",
 			Next: "kubectl -n ${namespace} scale deployment onecloud-operator --replicas=1",
 			Fix:  &Fix{Action: StartOperator, Title: "Start the operator: one replica", Command: "kubectl -n ${namespace} scale deployment ${deployment} --replicas=1"},
 			When: func(f *facts) []Hit {
@@ -54,7 +54,7 @@ func operatorCauses() []Cause {
 				return out
 			}},
 		{ID: "operator-behind", Code: "OCA-7533", Layer: Operator, Title: "The operator has not seen the latest change",
-			Why: "it hangs, or may not read the cloud; it answers within seconds otherwise", Next: "kubectl -n ${namespace} logs -l app=onecloud-operator --prefix --tail=50",
+			Why: "it hangs, or may not read the cloud; otherwise it would respond within seconds", Next: "kubectl -n ${namespace} logs -l app=onecloud-operator --prefix --tail=50",
 			When: func(f *facts) []Hit {
 				if f.Cloud == nil || f.Cloud.Status.ObservedGeneration >= f.Cloud.Generation || f.Time.Sub(f.changed()) < seenDelay {
 					return nil
@@ -62,7 +62,7 @@ func operatorCauses() []Cause {
 				return []Hit{{On: operator, Evidence: []string{fmt.Sprintf("generation %d, observed %d", f.Cloud.Generation, f.Cloud.Status.ObservedGeneration)}}}
 			}},
 		{ID: "operator-rights", Code: "OCA-7534", Layer: Operator, Title: "The operator lacks a permission", What: "The operator lacks a permission that ${component} needs",
-			Why: "its ClusterRole is of another release, or was edited", Next: "ocadm operator install",
+			Why: "its ClusterRole belongs to another release, or was edited", Next: "ocadm operator install",
 			Says: regexp.MustCompile(`is forbidden: User "system:serviceaccount:[^"]+" cannot`), In: Message},
 		{ID: "cloud-paused", Code: "OCA-7535", Layer: Setting, Warning: true, Title: "The cloud is paused",
 			Why: "it has the annotation " + v1alpha1.AnnotationPaused + "; nothing is repaired meanwhile",
@@ -78,14 +78,14 @@ func operatorCauses() []Cause {
 			Next: "kubectl -n ${namespace} describe oc ${cloud}; with certificates of your own, replace Secret ${cloud}-certs",
 			When: func(f *facts) []Hit { return f.cloudCertificates(func(left time.Duration) bool { return left <= 0 }) }},
 		{ID: "cloud-certificates-expiring", Code: "OCA-7536", Layer: Operator, Warning: true, Title: "The certificate of the services expires soon",
-			Why: "it is yours, so the operator does not renew it", Next: "replace Secret ${cloud}-certs: docs/configure.md, Certificates of your own",
+			Why: "you provided it, so the operator does not renew it", Next: "replace Secret ${cloud}-certs: docs/configure.md, Certificates of your own",
 			When: func(f *facts) []Hit {
 				return f.cloudCertificates(func(left time.Duration) bool {
 					return left > 0 && left < certificateWarning && f.Cloud.Status.Certificates.Supplied
 				})
 			}},
 		{ID: "node-certificates", Code: "OCA-4406", Layer: Operator, Warning: true, Title: "Certificates of control-plane nodes are not renewed",
-			Why:  "condition NodeCertificates of the cloud says which certificates, and why",
+			Why:  "condition NodeCertificates of the cloud shows which certificates, and why",
 			Next: "ocadm operation list -n ${namespace}; on the control-plane nodes: ocadm certs check, then ocadm certs renew",
 			When: func(f *facts) []Hit {
 				if f.Cloud == nil {
@@ -113,7 +113,7 @@ func cloudCauses() []Cause {
 		{ID: "invalid-spec", Code: "OCA-7540", Layer: Setting, Title: "The resource of the cloud cannot be applied", Why: "a field is invalid; the message names it",
 			Next: "kubectl -n ${namespace} edit oc ${cloud}", Says: regexp.MustCompile(`^InvalidSpec: `), In: Message},
 		reason("invalid-option", "OCA-7013", v1alpha1.ReasonInvalidOption, "An option of a component is invalid",
-			"the service does not know the option, or not the value", "ocadm component options list ${component}; ocadm component options unset ${component} OPTION"),
+			"the service does not accept the option or its value", "ocadm component options list ${component}; ocadm component options unset ${component} OPTION"),
 		reason("field-conflict", "OCA-7541", "FieldConflict", "Another tool keeps changing an object", "the message names its field manager",
 			"stop that tool, or let it leave the field alone; "+status),
 		reason("immutable-field", "OCA-7542", "ImmutableField", "A field of an object cannot change", "Kubernetes does not change it in place",
@@ -131,26 +131,26 @@ func cloudCauses() []Cause {
 					Evidence: []string{"its deletion began at " + f.Cloud.DeletionTimestamp.UTC().Format(time.RFC3339), shorten(f.condition(v1alpha1.ConditionReady))}}}
 			}},
 		{ID: "operation-failed", Code: "OCA-7545", Layer: Setting, Warning: true, Title: "The last operation failed", What: "Operation ${operation} failed",
-			Why: "its steps say why", Next: "ocadm operation show ${operation}",
+			Why: "its steps show why", Next: "ocadm operation show ${operation}",
 			When: func(f *facts) []Hit { return f.operations(v1alpha1.OperationFailed) }},
 		{ID: "update-failed", Code: "OCA-7551", Layer: Setting, Warning: true, Title: "The last update did not move the cloud", Why: "${why}", Next: "${next}",
 			When: (*facts).updateFailed},
 		{ID: "operation-paused", Code: "OCA-7545", Layer: Setting, Warning: true, Title: "An operation is paused", What: "Operation ${operation} is paused",
 			Why: "it waits until a user resumes it", Next: "ocadm operation show ${operation}; ocadm operation resume ${operation}",
 			When: func(f *facts) []Hit { return f.operations(v1alpha1.OperationPaused) }},
-		reason("backup-failed", "OCA-7546", "LastRunFailed", "The last backup failed", "its Job says why", "kubectl -n ${namespace} logs -l app=backup --tail=20"),
+		reason("backup-failed", "OCA-7546", "LastRunFailed", "The last backup failed", "the log of its Job shows why", "kubectl -n ${namespace} logs -l app=backup --tail=20"),
 		{ID: "object-refused", Code: "OCA-7547", Layer: Symptom, Title: "The API server refuses an object", What: "The API server refuses an object of ${component}",
-			Why: "its message says why", Next: status, Says: regexp.MustCompile(`^NotApplied: `), In: Message},
+			Why: "its message gives the reason", Next: status, Says: regexp.MustCompile(`^NotApplied: `), In: Message},
 		{ID: "effect-failed", Code: "OCA-7548", Layer: Symptom, Title: "The operator cannot do what a component needs",
-			What: "The operator cannot do what ${component} needs", Why: "its message says what", Next: status, Says: regexp.MustCompile(`^EffectFailed: `), In: Message},
+			What: "The operator cannot do what ${component} needs", Why: "its message gives the reason", Next: status, Says: regexp.MustCompile(`^EffectFailed: `), In: Message},
 		{ID: "rollout-stalled", Code: "OCA-7549", Layer: Symptom, Title: "Pods do not become ready in time", What: "The pods of ${component} do not become ready",
 			Why: "the rollout has exceeded its deadline", Next: "kubectl -n ${namespace} describe pod -l app=${component}", Says: regexp.MustCompile(`^RolloutStalled: `),
 			In: Message},
 		{ID: "component-degraded", Code: "OCA-7201", Layer: Symptom, Title: "A component is Degraded", What: "Component ${component} is Degraded",
-			Why: "its message says why", Next: status, Says: regexp.MustCompile(`.`), In: Message,
+			Why: "its message gives the reason", Next: status, Says: regexp.MustCompile(`.`), In: Message,
 			Of: func(_ *facts, t Text) bool { return t.Values["state"] == string(v1alpha1.Degraded) }},
 		{ID: "fields-ignored", Code: "OCA-7550", Layer: Setting, Warning: true, Title: "Fields of the cloud are unknown",
-			Why: "the operator does not know them, so they have no effect", Next: "kubectl -n ${namespace} edit oc ${cloud}",
+			Why: "the operator does not recognize them, so they have no effect", Next: "kubectl -n ${namespace} edit oc ${cloud}",
 			When: func(f *facts) []Hit {
 				if !strings.HasPrefix(f.condition(v1alpha1.ConditionIgnored), "UnknownFields: ") {
 					return nil
@@ -204,7 +204,7 @@ func (f *facts) cloudCertificates(is func(left time.Duration) bool) []Hit {
 	if end.IsZero() || !is(end.Sub(f.Time)) {
 		return nil
 	}
-	return []Hit{{On: cloud, Evidence: []string{"it ends at " + end.UTC().Format(time.RFC3339)}}}
+	return []Hit{{On: cloud, Evidence: []string{"it expires at " + end.UTC().Format(time.RFC3339)}}}
 }
 
 // updateFailed splits condition UpdateFailed into the reason, the next step, and the command that shows the operation.

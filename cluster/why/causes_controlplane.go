@@ -23,14 +23,14 @@ func controlPlaneCauses() []Cause {
 		refusal("api-unreachable", "OCA-4203", Symptom, "The API server does not answer"),
 		refusal("api-credentials", "OCA-4204", ControlPlane, "The API server rejects the kubeconfig"),
 		refusal("api-forbidden", "OCA-4205", ControlPlane, "The account of the kubeconfig lacks permissions"),
-		refusal("no-kubeconfig", "OCA-4201", Symptom, "The cluster was not asked: there is no kubeconfig"),
-		refusal("kubeconfig-unusable", "OCA-4202", Symptom, "The cluster was not asked: the kubeconfig cannot be used"),
+		refusal("no-kubeconfig", "OCA-4201", Symptom, "The cluster was not queried: there is no kubeconfig"),
+		refusal("kubeconfig-unusable", "OCA-4202", Symptom, "The cluster was not queried: the kubeconfig cannot be used"),
 		{ID: "certificate-expired", Code: "OCA-4301", Layer: ControlPlane, Title: "A certificate of Kubernetes has expired",
-			What: "The certificate ${file} of ${node} has expired", Why: "kubeadm's certificates end after a year unless an upgrade or a command renews them",
+			What: "The certificate ${file} of ${node} has expired", Why: "kubeadm's certificates expire after a year unless an upgrade or a command renews them",
 			Next: "${next}",
 			When: func(f *facts) []Hit { return f.certificates(func(left time.Duration) bool { return left <= 0 }) }},
 		{ID: "certificate-expiring", Code: "OCA-4301", Layer: ControlPlane, Warning: true, Title: "A certificate of Kubernetes expires soon",
-			What: "The certificate ${file} of ${node} expires soon", Why: "kubeadm's certificates end after a year unless an upgrade or a command renews them",
+			What: "The certificate ${file} of ${node} expires soon", Why: "kubeadm's certificates expire after a year unless an upgrade or a command renews them",
 			Next: "${next}",
 			When: func(f *facts) []Hit {
 				return f.certificates(func(left time.Duration) bool { return left > 0 && left < certificateWarning })
@@ -46,7 +46,7 @@ func controlPlaneCauses() []Cause {
 			Why:  "its database has reached its quota (alarm NOSPACE)",
 			Next: "on a control-plane node: ocadm etcd defrag",
 			Says: regexp.MustCompile(`mvcc: database space exceeded|alarm:NOSPACE`), Of: notOwnEtcd},
-		{ID: "etcd-damaged", Code: "OCA-4014", Layer: ControlPlane, On: string(controlPlane), Title: "The data of etcd is damaged, or another cluster's",
+		{ID: "etcd-damaged", Code: "OCA-4014", Layer: ControlPlane, On: string(controlPlane), Title: "The data of etcd is damaged, or belongs to another cluster",
 			Why:  "/var/lib/etcd holds the data of another cluster, or was damaged by a power cut or a full disk",
 			Next: "on that machine: ocadm etcd status; with several control planes then ocadm etcd rejoin, with one ocadm etcd restore",
 			Says: regexp.MustCompile(`cluster ID mismatch|` + etcdlog.Damage.String()), Of: notOwnEtcd},
@@ -67,15 +67,15 @@ func controlPlaneCauses() []Cause {
 			Next: "on the control-plane nodes: ocadm etcd status",
 			Says: regexp.MustCompile(`etcdserver: (no leader|request timed out|leader changed)`), Of: notOwnEtcd},
 		{ID: "controllers-silent", Code: "OCA-4305", Layer: ControlPlane, On: string(controlPlane), Title: "A controller of Kubernetes is silent",
-			What: "${lease} is silent", Why: "without it no pods are made, or none find a node",
+			What: "${lease} is silent", Why: "without it, pods are not created, or not assigned to nodes",
 			Next: "kubectl -n kube-system get pods -l tier=control-plane; on the control-plane nodes: journalctl -u kubelet -n 50; ls /var/log/pods",
 			When: (*facts).silentControllers},
 		{ID: "webhook-down", Code: "OCA-4306", Layer: ControlPlane, On: "webhook/${webhook}", Title: "An admission webhook does not answer",
-			What: "The admission webhook ${webhook} does not answer", Why: "the API server refuses objects while it cannot ask a webhook whose failurePolicy is Fail",
+			What: "The admission webhook ${webhook} does not answer", Why: "the API server refuses objects while it cannot call a webhook whose failurePolicy is Fail",
 			Next: "kubectl get validatingwebhookconfigurations,mutatingwebhookconfigurations; repair the service behind ${webhook}, or delete its configuration",
 			Says: regexp.MustCompile(`failed calling webhook "(?P<webhook>[^"]+)"`)},
 		{ID: "webhook-denies", Code: "OCA-4307", Layer: Setting, Title: "An admission policy refuses an object",
-			What: "${policy} refuses an object of ${component}", Why: "a webhook or policy of the cluster forbids it; its message says why",
+			What: "${policy} refuses an object of ${component}", Why: "a webhook or policy of the cluster forbids it; its message gives the reason",
 			Next: "change the policy, or what it refuses: kubectl describe validatingadmissionpolicies,validatingwebhookconfigurations",
 			Says: regexp.MustCompile(`(?P<policy>admission webhook "[^"]+"|ValidatingAdmissionPolicy '[^']+')(?: with binding '[^']+')? denied (?:the )?request`)},
 		{ID: "pod-security", Code: "OCA-4307", Layer: Setting, Title: "Pod Security refuses a pod",
@@ -87,7 +87,7 @@ func controlPlaneCauses() []Cause {
 			Next: "kubectl -n ${namespace} describe quota ${quota}; raise it",
 			Says: regexp.MustCompile(`exceeded quota: (?P<quota>[^,\s]+)`)},
 		{ID: "limit-range", Code: "OCA-4308", Layer: Setting, Title: "A limit range of the namespace refuses pods",
-			Why: "a LimitRange of the namespace allows less than the pod asks for", Next: "kubectl -n ${namespace} describe limits",
+			Why: "a LimitRange of the namespace allows less than the pod requests", Next: "kubectl -n ${namespace} describe limits",
 			Says: regexp.MustCompile(`(maximum|minimum) (cpu|memory|storage) usage per (Container|Pod|PersistentVolumeClaim)`)},
 	}
 }
@@ -127,7 +127,7 @@ func (f *facts) certificates(is func(left time.Duration) bool) []Hit {
 			if left := c.NotAfter.Sub(f.Time); is(left) {
 				next := renewal(m.Node, m.ControlPlane, left <= 0, c.File)
 				out = append(out, Hit{On: nodeSubject(m.Node), Values: map[string]string{"file": c.File, "node": m.Node, "next": next},
-					Evidence: []string{fmt.Sprintf("%s ends at %s", c.File, c.NotAfter.UTC().Format(time.RFC3339))}})
+					Evidence: []string{fmt.Sprintf("%s expires at %s", c.File, c.NotAfter.UTC().Format(time.RFC3339))}})
 			}
 		}
 	}

@@ -17,8 +17,8 @@ func machineCauses() []Cause {
 			What: "The control plane of ${node} is stopped", Why: "${why}", Next: "on ${node}: ${next}",
 			When: (*facts).controlPlaneStopped},
 		{ID: "node-address", Code: "OCA-3111", Layer: Node, Title: "A node does not have its address", What: "Node ${node} does not have its address ${address}",
-			Why:  "the machine got another one, for example from DHCP; etcd, the API server and the kubelet listen at the former one",
-			Next: "give ${node} the address ${address} again, with a fixed lease or none; or take over the new one, on ${node}: ocadm move ${new}",
+			Why:  "the machine got another one, for example from DHCP; etcd, the API server and the kubelet listen on the former one",
+			Next: "give ${node} the address ${address} again, with a fixed lease or none; or switch to the new one, on ${node}: ocadm move ${new}",
 			When: (*facts).addressGone},
 		{ID: "etcd-snapshots-old", Code: "OCA-4310", Layer: Setting, Warning: true, Title: "The last snapshot of etcd is old", What: "${last} on ${node}",
 			Why: "${why}", Next: "on ${node}: ocadm etcd snapshot; df -h /var/lib/ocadm/etcd; tail -n 20 /var/log/pods/kube-system_ocadm-etcd-*/*/*.log",
@@ -32,16 +32,16 @@ func (f *facts) controlPlaneStopped() []Hit {
 		if len(m.Stopped) == 0 {
 			continue
 		}
-		why := "ocadm moved the manifests away, and which command did is not known"
-		next := "ocadm etcd status; if no ocadm is at work: mv /etc/kubernetes/tmp/kubeadm-stopped-by-ocadm/*.yaml /etc/kubernetes/manifests/"
+		why := "ocadm moved the manifests away, but it is unknown which command did"
+		next := "ocadm etcd status; if no ocadm is running: mv /etc/kubernetes/tmp/kubeadm-stopped-by-ocadm/*.yaml /etc/kubernetes/manifests/"
 		if u := m.Unfinished; u != nil {
 			at := u.Last.UTC().Format(time.RFC3339)
-			why, next = fmt.Sprintf("%q stopped it and was cut off at %s", u.Command, at), u.Command
+			why, next = fmt.Sprintf("%q stopped it and was interrupted at %s", u.Command, at), u.Command
 			if u.Back != "" {
-				next += "; or take it back: " + u.Back
+				next += "; or undo it: " + u.Back
 			}
 			if u.AtWork > 0 {
-				why, next = fmt.Sprintf("%q stopped it and is still at work; its last step began at %s", u.Command, at), fmt.Sprintf("wait for it: ps -fp %d", u.AtWork)
+				why, next = fmt.Sprintf("%q stopped it and is still running; its last step began at %s", u.Command, at), fmt.Sprintf("wait for it: ps -fp %d", u.AtWork)
 			}
 		}
 		out = append(out, Hit{On: nodeSubject(m.Node), Values: map[string]string{"node": m.Node, "why": why, "next": next},

@@ -12,7 +12,8 @@ import (
 
 func networkCauses() []Cause {
 	return []Cause{
-		{ID: "dns-loop", Code: "OCA-5102", Layer: Network, Title: "CoreDNS asks itself", Why: "the node's resolv.conf names a loopback address, such as that of systemd-resolved",
+		{ID: "dns-loop", Code: "OCA-5102", Layer: Network, Title: "CoreDNS forwards queries to itself",
+			Why:  "the node's resolv.conf names a loopback address, such as that of systemd-resolved",
 			Next: "set resolvConf: /run/systemd/resolve/resolv.conf in /var/lib/kubelet/config.yaml, restart the kubelet, delete the CoreDNS pods",
 			Says: regexp.MustCompile(`plugin/loop: Loop`), In: LogLine},
 		{ID: "dns-down", Code: "OCA-5103", Layer: Network, Title: "The cluster's DNS does not run", Why: "no pod of CoreDNS is ready, so services do not find each other",
@@ -45,7 +46,7 @@ func networkCauses() []Cause {
 				return nil
 			}},
 		{ID: "name-unresolved", Code: "OCA-5104", Layer: Network, Title: "A name does not resolve", What: "The name ${name} does not resolve",
-			Why:  "the DNS server does not know it, or cannot be reached",
+			Why:  "the DNS server has no record of it, or cannot be reached",
 			Next: "kubectl -n kube-system logs -l k8s-app=kube-dns; look for a wrong host name in the configuration of ${component}", Says: cannotResolve,
 			In: Message | LogLine, Of: func(f *facts, t Text) bool {
 				return ofService(t) && !f.allUnwell(f.dnsPods()) && !pulling.MatchString(t.Line)
@@ -65,12 +66,12 @@ func networkCauses() []Cause {
 			Next: "let UDP 8472 through between ${from} and ${node}, both ways; if small packets pass, compare the MTU: on both, ip link show flannel.1",
 			When: (*facts).brokenTunnels},
 		{ID: "flannel-no-cidr", Code: "OCA-5106", Layer: Network, Title: "A node has no range of pod addresses",
-			Why:  "kube-controller-manager has given the node no podCIDR: the pod network is used up, or not set",
+			Why:  "kube-controller-manager has not assigned a podCIDR to the node: the pod network is used up, or not set",
 			Next: "kubectl get nodes -o custom-columns=NODE:.metadata.name,CIDR:.spec.podCIDR; compare with --cluster-cidr of kube-controller-manager",
 			Says: regexp.MustCompile(`pod cidr not assigned|Error registering network: failed to acquire lease`), In: LogLine},
 		{ID: "pod-addresses", Code: "OCA-5106", Layer: Network, On: "node/${node}", Title: "A node has no pod address left", What: "Node ${node} has no pod address left",
 			Why:  "addresses of ended pods were not released, or more pods run than the range holds",
-			Next: "on ${node}: ls /var/lib/cni/networks/*/ | wc -l; reboot ${node} in a quiet moment",
+			Next: "on ${node}: ls /var/lib/cni/networks/*/ | wc -l; reboot ${node} at a quiet time",
 			Says: regexp.MustCompile(`no IP addresses available|failed to allocate for range`), In: Event | State},
 		{ID: "cni-plugin", Code: "OCA-5107", Layer: Network, On: "node/${node}", Title: "A program of the network plugin is missing",
 			What: "The network program ${plugin} is missing on ${node}",
@@ -79,19 +80,19 @@ func networkCauses() []Cause {
 		{ID: "netfilter", Code: "OCA-5108", Layer: Network, Title: "A kernel module for pod networks is missing", Why: "br_netfilter, vxlan or nf_tables cannot be used",
 			Next: "on ${node}: modprobe br_netfilter vxlan; sysctl net.bridge.bridge-nf-call-iptables", In: LogLine | Event,
 			Says: regexp.MustCompile(`bridge-nf-call-iptables.*no such file|br_netfilter|failed to (create|add) vxlanDevice|vxlan.*operation not supported`)},
-		{ID: "sandbox", Code: "OCA-5109", Layer: Network, Title: "The runtime cannot set up a pod", Why: "the network plugin or the runtime refuses",
+		{ID: "sandbox", Code: "OCA-5109", Layer: Network, Title: "The runtime cannot set up a pod", Why: "the network plugin or the runtime refuses it",
 			Next: "kubectl -n ${namespace} describe pod ${pod}; on ${node}: journalctl -u containerd -n 50",
 			Says: regexp.MustCompile(`FailedCreatePodSandBox: `), In: Event},
-		{ID: "service-unreachable", Code: "OCA-5110", Layer: Container, Title: "A service cannot be reached from a pod", What: "${pod} does not reach ${address}",
-			Why:  "what listens there does not run, or a firewall or kube-proxy drops the connection",
+		{ID: "service-unreachable", Code: "OCA-5110", Layer: Container, Title: "A service cannot be reached from a pod", What: "${pod} cannot reach ${address}",
+			Why:  "the service there does not run, or a firewall or kube-proxy drops the connection",
 			Next: "kubectl get svc,endpoints -A | grep ${address}; kubectl -n kube-system get pods -l k8s-app=kube-proxy -o wide",
 			Says: regexp.MustCompile(`dial tcp (?P<address>[^ ]+:\d+): (connect: )?(no route to host|network is unreachable|i/o timeout)`), In: LogLine,
 			Of: func(f *facts, t Text) bool { return ofService(t) && !f.toDatabase(t.Line) }},
 		{ID: "proxy-down", Code: "OCA-5111", Layer: Network, On: "node/${node}", Title: "kube-proxy does not run on a node", What: "kube-proxy does not run on node ${node}",
-			Why: "without it the addresses of services lead nowhere on this node", Next: "kubectl -n kube-system logs ${pod}",
+			Why: "without it, the addresses of services do not work on this node", Next: "kubectl -n kube-system logs ${pod}",
 			When: func(f *facts) []Hit { return f.agentDown("k8s-app", "kube-proxy") }},
 		{ID: "flannel-down", Code: "OCA-5105", Layer: Symptom, Title: "flannel does not run on a node", What: "flannel does not run on node ${node}",
-			Why: "without it pods of this node do not reach those of other nodes", Next: "kubectl -n ${namespace} logs ${pod}",
+			Why: "without it, pods of this node cannot reach those of other nodes", Next: "kubectl -n ${namespace} logs ${pod}",
 			When: func(f *facts) []Hit { return f.agentDown("app", "flannel") }},
 	}
 }

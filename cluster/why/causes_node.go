@@ -33,17 +33,17 @@ func nodeCauses() []Cause {
 		{ID: "node-no-runtime", Code: "OCA-3102", Layer: Node, Title: "The container runtime of a node does not answer", What: "containerd of node ${node} does not answer",
 			Why: "containerd does not run, or its disk is slow or full", Next: "on ${node}: systemctl restart containerd; journalctl -u containerd -n 50; df -h /var/lib/containerd",
 			When: notReady(`(?i)container runtime|PLEG|runtime service|containerd`)},
-		{ID: "node-not-ready", Code: "OCA-3103", Layer: Symptom, Title: "A node is not Ready", What: "Node ${node} is not Ready", Why: "its kubelet says so",
+		{ID: "node-not-ready", Code: "OCA-3103", Layer: Symptom, Title: "A node is not Ready", What: "Node ${node} is not Ready", Why: "its kubelet reports this",
 			Next: "kubectl describe node ${node}; on ${node}: journalctl -u kubelet -n 50",
 			When: ready(func(c corev1.NodeCondition) bool { return c.Status == corev1.ConditionFalse })},
 		{ID: "node-disk-pressure", Code: "OCA-3104", Layer: Node, Title: "The disk of a node is nearly full", What: "Node ${node} is short of disk space",
-			Why:  "the kubelet evicts pods and takes no new ones until there is room",
+			Why:  "the kubelet evicts pods and accepts no new ones until there is space",
 			Next: "on ${node}: df -h / /var/lib/containerd /var/lib/kubelet; du -xh --max-depth=2 /opt /var | sort -h | tail", When: pressure(corev1.NodeDiskPressure)},
 		{ID: "node-memory-pressure", Code: "OCA-3105", Layer: Node, Title: "A node is short of memory", What: "Node ${node} is short of memory",
-			Why: "the kubelet evicts pods and takes no new ones without requests", Next: "kubectl top pods -A --sort-by=memory; add memory or a node",
+			Why: "the kubelet evicts pods and accepts no new ones without requests", Next: "kubectl top pods -A --sort-by=memory; add memory or a node",
 			When: pressure(corev1.NodeMemoryPressure)},
 		{ID: "node-pid-pressure", Code: "OCA-3105", Layer: Node, Title: "A node is short of process ids", What: "Node ${node} is short of process ids",
-			Why: "something makes processes without end", Next: "on ${node}: ps -eLf | awk '{print $1,$10}' | sort | uniq -c | sort -n | tail",
+			Why: "a program keeps creating processes", Next: "on ${node}: ps -eLf | awk '{print $1,$10}' | sort | uniq -c | sort -n | tail",
 			When: pressure(corev1.NodePIDPressure)},
 		{ID: "node-network-unavailable", Code: "OCA-5101", Layer: Node, Title: "The network plugin has not set up a node", What: "The network plugin has not set up node ${node}",
 			Why: "its condition NetworkUnavailable is true", Next: "kubectl -n kube-flannel get pods -o wide; kubectl describe node ${node}",
@@ -54,12 +54,12 @@ func nodeCauses() []Cause {
 		{ID: "disk-nearly-full", Code: "OCA-3104", Layer: Node, Warning: true, Title: "A file system of a node is nearly full", What: "${disk} of node ${node} is nearly full",
 			Why: "${limits}", Next: "on ${node}: df -h; du -xh --max-depth=2 /opt /var | sort -h | tail",
 			When: disks(Disk.NearlyFull)},
-		{ID: "inodes-full", Code: "OCA-3104", Layer: Node, Title: "A file system of a node has no room for more files", What: "${disk} of node ${node} has no inode left",
+		{ID: "inodes-full", Code: "OCA-3104", Layer: Node, Title: "A file system of a node has no space for more files", What: "${disk} of node ${node} has no inode left",
 			Why:  "a file system limits the number of its files, however small they are",
 			Next: "on ${node}: df -i; find /var -xdev -printf '%h\\n' | sort | uniq -c | sort -n | tail",
 			When: inodes},
 		{ID: "clock", Code: "OCA-4111", Layer: Node, Title: "The clock of a node is wrong", What: "The clock of node ${node} is wrong",
-			Why:  "its lease bears another time than those of the other nodes; certificates and tokens fail",
+			Why:  "its lease shows another time than those of the other nodes; certificates and tokens fail",
 			Next: "on ${node}: timedatectl; systemctl restart chronyd || systemctl restart systemd-timesyncd",
 			When: (*facts).clocks},
 		{ID: "machine-id-twice", Code: "OCA-3110", Layer: Setting, Warning: true, Title: "Two nodes have the same machine id", What: "Node ${node} has the machine id of another node",
@@ -76,9 +76,9 @@ func nodeCauses() []Cause {
 					return "node " + seen[id] + " has machine id " + id + ", too"
 				})
 			}},
-		{ID: "node-cordoned", Code: "OCA-3106", Layer: Setting, Warning: true, Title: "A node takes no new pods", What: "Node ${node} takes no new pods",
+		{ID: "node-cordoned", Code: "OCA-3106", Layer: Setting, Warning: true, Title: "A node accepts no new pods", What: "Node ${node} accepts no new pods",
 			Why: "it was cordoned: kubectl cordon, or drain", Next: "kubectl uncordon ${node}",
-			Fix: &Fix{Action: Uncordon, Title: "Let node ${node} take pods again", Command: "kubectl uncordon ${node}"},
+			Fix: &Fix{Action: Uncordon, Title: "Let node ${node} accept pods again", Command: "kubectl uncordon ${node}"},
 			When: func(f *facts) []Hit {
 				return f.nodesWhere(func(n *corev1.Node) string {
 					if n.Spec.Unschedulable {
@@ -97,10 +97,10 @@ func nodeCauses() []Cause {
 					if p.DeletionTimestamp == nil || f.Time.Sub(p.DeletionTimestamp.Time) < deadGrace || p.Spec.NodeName == "" || !f.nodeUnwell(p.Spec.NodeName) {
 						return ""
 					}
-					return "it was to end at " + p.DeletionTimestamp.UTC().Format(time.RFC3339)
+					return "it should have ended at " + p.DeletionTimestamp.UTC().Format(time.RFC3339)
 				})
 			}},
-		{ID: "pod-evicted", Code: "OCA-3108", Layer: Setting, Warning: true, Title: "The record of an evicted pod is left", What: "Pod ${pod} was evicted",
+		{ID: "pod-evicted", Code: "OCA-3108", Layer: Setting, Warning: true, Title: "The record of an evicted pod remains", What: "Pod ${pod} was evicted",
 			Why: "its node was short of disk space or memory; another pod has taken its place", Next: "kubectl -n ${namespace} delete pod ${pod}",
 			Fix: &Fix{Action: DeletePod, Title: "Delete the record of the evicted pod ${pod}", Command: "kubectl -n ${namespace} delete pod ${pod}"},
 			When: func(f *facts) []Hit {
@@ -112,10 +112,10 @@ func nodeCauses() []Cause {
 				})
 			}},
 		{ID: "kubelet-swap", Code: "OCA-3012", Layer: Node, Title: "The kubelet refuses to run with swap", Why: "swap is on",
-			Next: "on ${node}: swapoff -a, and take swap out of /etc/fstab",
+			Next: "on ${node}: swapoff -a, and remove swap from /etc/fstab",
 			Says: regexp.MustCompile(`(?i)running with swap on`), In: Journal},
 		{ID: "kubelet-stopped", Code: "OCA-3109", Layer: Node, Title: "The kubelet or containerd does not run", What: "${unit} of ${node} does not run",
-			Why: "systemd has it as ${state}", Next: "on ${node}: systemctl restart ${unit}; journalctl -u ${unit} -n 50",
+			Why: "systemd reports it as ${state}", Next: "on ${node}: systemctl restart ${unit}; journalctl -u ${unit} -n 50",
 			When: func(f *facts) []Hit {
 				var out []Hit
 				for _, m := range f.Machines {

@@ -13,7 +13,7 @@ const defaultClass = "storageclass.kubernetes.io/is-default-class"
 
 func storageCauses() []Cause {
 	return []Cause{
-		{ID: "claim-no-class", Code: "OCA-5201", Layer: Storage, Title: "No storage class makes the volume of a claim", What: "Claim ${claim} names no storage class that exists",
+		{ID: "claim-no-class", Code: "OCA-5201", Layer: Storage, Title: "No storage class provides the volume of a claim", What: "Claim ${claim} names no storage class that exists",
 			Why:  "the class ${class} does not exist, or no class is the default",
 			Next: "kubectl get storageclass; set storageClassName in the component's block, or make a class the default",
 			When: (*facts).claimsWithoutClass},
@@ -28,14 +28,14 @@ func storageCauses() []Cause {
 					return ""
 				})
 			}},
-		{ID: "volume-node-gone", Code: "OCA-5202", Layer: Storage, Title: "A local volume lies on a node that is gone",
-			What: "The volume of claim ${claim} lies on a node that is gone",
+		{ID: "volume-node-gone", Code: "OCA-5202", Layer: Storage, Title: "A local volume is on a node that is gone",
+			What: "The volume of claim ${claim} is on a node that is gone",
 			Why:  "a local volume cannot be used elsewhere", Next: "bring node ${node} back, or delete claim ${claim} and its pod and restore a backup",
 			When: (*facts).volumesWithoutNode},
-		{ID: "provisioning-failed", Code: "OCA-5203", Layer: Storage, Title: "The storage class cannot make a volume", What: "The volume of claim ${claim} cannot be made",
-			Why: "the provisioner of its storage class refuses", Next: "kubectl -n ${namespace} describe pvc ${claim}; kubectl get pods -A | grep -i provision",
+		{ID: "provisioning-failed", Code: "OCA-5203", Layer: Storage, Title: "The storage class cannot create a volume", What: "The volume of claim ${claim} cannot be created",
+			Why: "the provisioner of its storage class refuses it", Next: "kubectl -n ${namespace} describe pvc ${claim}; kubectl get pods -A | grep -i provision",
 			Says: regexp.MustCompile(`ProvisioningFailed: `), In: Event},
-		{ID: "claim-pending", Code: "OCA-5203", Layer: Symptom, Title: "A claim has no volume", What: "Claim ${claim} has no volume yet", Why: "nothing has made one",
+		{ID: "claim-pending", Code: "OCA-5203", Layer: Symptom, Title: "A claim has no volume", What: "Claim ${claim} has no volume yet", Why: "nothing has created one",
 			Next: "kubectl -n ${namespace} describe pvc ${claim}; kubectl -n local-path-storage get pods",
 			When: func(f *facts) []Hit {
 				return f.claimsWhere(func(c *corev1.PersistentVolumeClaim) string {
@@ -48,7 +48,7 @@ func storageCauses() []Cause {
 		{ID: "volume-directory-gone", Code: "OCA-5207", Layer: Storage, Title: "The directory of a local volume is missing",
 			What: "A volume of pod ${pod} has no directory ${path} on ${node}",
 			Why:  "its disk is not mounted, the directory was removed, or the machine is new and has the name of the one that had the volume",
-			Next: "on ${node}: mount the disk, or give up the volume: ocadm explain OCA-5207", Says: volumeDirectory, In: Event},
+			Next: "on ${node}: mount the disk, or delete the volume: ocadm explain OCA-5207", Says: volumeDirectory, In: Event},
 		{ID: "mount-failed", Code: "OCA-5204", Layer: Storage, Title: "A volume cannot be mounted", What: "A volume of pod ${pod} cannot be mounted",
 			Why:  "the node cannot attach or mount it",
 			Next: "kubectl -n ${namespace} describe pod ${pod}; on ${node}: journalctl -u kubelet -n 50", Says: regexp.MustCompile(`(?:FailedMount|FailedAttachVolume): `),
@@ -57,9 +57,9 @@ func storageCauses() []Cause {
 				return !missingObject.MatchString(t.Line) && !hostPath.MatchString(t.Line) && !volumeDirectory.MatchString(t.Line)
 			}},
 		{ID: "volume-read-only", Code: "OCA-5205", Layer: Storage, Title: "A file system is read-only", What: "${pod} cannot write: the file system is read-only",
-			Why: "the kernel mounted it read-only after an error of the disk", Next: "on ${node}: dmesg | grep -iE 'i/o error|remount'; findmnt -o TARGET,OPTIONS",
+			Why: "the kernel mounted it read-only after a disk error", Next: "on ${node}: dmesg | grep -iE 'i/o error|remount'; findmnt -o TARGET,OPTIONS",
 			Says: regexp.MustCompile(`(?i)read-only file ?system`), In: LogLine | Event | Journal},
-		{ID: "no-space", Code: "OCA-5206", Layer: Storage, Title: "A program finds no space on its disk", Why: "the node's disk or the volume is full",
+		{ID: "no-space", Code: "OCA-5206", Layer: Storage, Title: "A program has no space left on its disk", Why: "the node's disk or the volume is full",
 			Next: "on ${node}: df -h; df -i; du -xh --max-depth=2 /opt /var | sort -h | tail",
 			Says: regexp.MustCompile(`(?i)no space left on device|disk quota exceeded|Errcode: 28`), In: LogLine | Event | State | Journal | Message},
 		{ID: "volume-permission", Code: "OCA-5205", Layer: Container, Title: "A program may not write to its volume",

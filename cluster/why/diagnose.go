@@ -39,7 +39,7 @@ func (r Report) Err() error {
 	if r.Healthy {
 		return nil
 	}
-	return finding.New("OCA-7301", "No cause is known: "+r.State, "nothing that ocadm knows is wrong; something may be on its way",
+	return finding.New("OCA-7301", "No cause is known: "+r.State, "no known problem was found; a change may still be in progress",
 		"ocadm cluster status --watch")
 }
 
@@ -86,7 +86,7 @@ func Diagnose(s *Snapshot, name string) (r Report, ok bool) {
 	state, well := f.state(symptom)
 	r.State, r.Healthy = state, well && (r.Cause == nil || r.Cause.Severity == finding.Warning)
 	if well && !r.Healthy && !slices.Contains(parts, symptom) { // parts have no status
-		r.State += " by its status, but something is wrong"
+		r.State += " according to its status, but there are problems"
 	}
 	if r.Cause != nil && !f.notAsked() { // a machine alone does not lead to the cloud
 		r.Way = way(before, r.Cause.On)
@@ -187,7 +187,7 @@ func (f *facts) state(s Subject) (string, bool) {
 	kind, name := s.split()
 	switch {
 	case f.notAsked():
-		return "only this machine was looked at, and the cluster was not asked", false
+		return "only this machine was examined; the cluster was not queried", false
 	case f.Refused != nil:
 		return f.Refused.What, false
 	case kind == "component":

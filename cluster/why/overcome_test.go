@@ -46,7 +46,7 @@ func TestOvercome(t *testing.T) {
 			if tt.well != (r.Healthy && r.Cause == nil && len(r.Others) == 0) {
 				t.Errorf("state %q, cause %+v", r.State, r.Cause)
 			}
-			if !tt.well && !strings.HasSuffix(r.State, "is healthy by its status, but something is wrong") {
+			if !tt.well && !strings.HasSuffix(r.State, "is healthy according to its status, but there are problems") {
 				t.Errorf("state %q", r.State)
 			}
 			if part, _ := Diagnose(s, string(dns)); part.State != "dns has no state of its own" {
@@ -69,7 +69,7 @@ func TestContainerOfAnEvent(t *testing.T) {
 	if r.Cause != nil {
 		all = append(all, *r.Cause)
 	}
-	want := map[string]string{"probe-failed": "Container scheduler of pod kube-scheduler-n1 was ended because it did not answer",
+	want := map[string]string{"probe-failed": "Container scheduler of pod kube-scheduler-n1 was killed because it did not answer",
 		"service-refused": "Pod kube-scheduler-n1 cannot connect to 10.0.0.9:6443"}
 	for _, x := range all {
 		if what, there := want[x.ID]; there && x.What != what {

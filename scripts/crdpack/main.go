@@ -38,7 +38,7 @@ func main() {
 
 func run(args []string) error {
 	if len(args) != 1 {
-		return errors.New("name the file that was generated before")
+		return errors.New("name the previously generated file")
 	}
 	before, err := os.ReadFile(args[0])
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -94,7 +94,7 @@ func bounded(v any) {
 func number(crd map[string]any, before []byte) error {
 	var old map[string]any
 	if err := yaml.Unmarshal(before, &old); err != nil {
-		return fmt.Errorf("reading what was generated before: %w", err)
+		return fmt.Errorf("reading the previously generated file: %w", err)
 	}
 	path := []string{"metadata", "annotations", v1alpha1.AnnotationRevision}
 	text, _, _ := unstructured.NestedString(old, path...)

@@ -21,7 +21,7 @@ func main() {
 		err = list(os.Stdout, f)
 	}
 	if err != nil {
-		fmt.Fprintf(os.Stderr, "reading what the tests reported: %v\n", err)
+		fmt.Fprintf(os.Stderr, "reading the output of the tests: %v\n", err)
 		os.Exit(1)
 	}
 }

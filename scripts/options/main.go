@@ -73,11 +73,11 @@ type ref struct{ module, dir, name string }
 
 func main() {
 	src := sources{}
-	out := flag.String("out", "templates/services/options", "where the table lies")
-	replace := flag.Bool("replace", false, "forget what the table has")
+	out := flag.String("out", "templates/services/options", "directory of the table")
+	replace := flag.Bool("replace", false, "replace the content of the table")
 	commits := sources{}
 	flag.Var(src, "src", "MODULE=DIRECTORY of sources, repeated")
-	flag.Var(commits, "commit", "MODULE=COMMIT that the sources are of, repeated")
+	flag.Var(commits, "commit", "MODULE=COMMIT of the sources, repeated")
 	flag.Parse()
 	if err := run(src, commits, *out, *replace); err != nil {
 		fmt.Fprintln(os.Stderr, "options:", err)
@@ -106,7 +106,7 @@ func run(src, commits sources, out string, replace bool) error {
 		}
 		err := src.collect(all, name, r, &t)
 		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, errNoStruct) {
-			fmt.Fprintf(os.Stderr, "options: %s stays as it is: %v\n", name, err)
+			fmt.Fprintf(os.Stderr, "options: %s is not changed: %v\n", name, err)
 			continue
 		} else if err != nil {
 			return fmt.Errorf("%s: %w", name, err)

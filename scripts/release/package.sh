@@ -17,7 +17,7 @@ for key in RPM_KEY APK_KEY; do
 		[ -r "$file" ] || { echo "package: $key: $file cannot be read" >&2; exit 1; }
 		file=$(realpath "$file")
 	else
-		echo "package: no $key is given, that package is not signed" >&2
+		echo "package: $key is not set, so that package is not signed" >&2
 	fi
 	export "$key=$file"
 done

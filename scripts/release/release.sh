@@ -11,11 +11,11 @@ cd "$(dirname "$0")/../.."
 version=$1 output=$2
 refuse() { echo "release: $*" >&2; exit 1; }
 
-[[ $version =~ ^v[0-9]+\.[0-9]+\.[0-9]+(-[0-9A-Za-z.-]+)?$ ]] || refuse "$version is no version such as v0.1.0"
+[[ $version =~ ^v[0-9]+\.[0-9]+\.[0-9]+(-[0-9A-Za-z.-]+)?$ ]] || refuse "$version is not a version such as v0.1.0"
 if [[ $version != *-dev* ]]; then
-	[ "$version" = "$(cat VERSION)" ] || refuse "the file VERSION says $(cat VERSION), not $version: change and commit it first"
+	[ "$version" = "$(cat VERSION)" ] || refuse "the file VERSION contains $(cat VERSION), not $version: change and commit it first"
 	grep -qxF "## $version" CHANGELOG.md || refuse "CHANGELOG.md has no section \"## $version\""
-	[ -z "$(git status --porcelain)" ] || refuse "there are changes that are not committed: git status"
+	[ -z "$(git status --porcelain)" ] || refuse "there are uncommitted changes: git status"
 fi
 SOURCE_DATE_EPOCH=$(git log -1 --format=%ct)
 export SOURCE_DATE_EPOCH

@@ -134,7 +134,7 @@ func (b *backups) pod() {
 			s.Steps[1].Done != s.Steps[1].Total || !meta.IsStatusConditionTrue(s.Conditions, v1alpha1.ConditionSucceeded) {
 			b.Errorf("%+v", o.Status)
 		}
-		if text, err := cluster.LogOf(b.Context(), b.Client, o); err != nil || !strings.Contains(text, "every table is as it was saved") {
+		if text, err := cluster.LogOf(b.Context(), b.Client, o); err != nil || !strings.Contains(text, "every table matches") {
 			b.Errorf("%s %v", text, err)
 		}
 		if err := os.Remove(b.dir + "/" + info.Name); err != nil { // the next one may have the same second in its name

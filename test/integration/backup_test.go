@@ -100,7 +100,7 @@ func (s *saved) known(info backup.Info) {
 	s.EditObject(&corev1.ConfigMap{}, backup.HistoryName, `{"data":{"backups.json":"[{\"time\":\"2026-01-02T03:04:05Z\",\"error\":\"no room\"}]"}}`)
 	s.UntilCloud(is(metav1.ConditionUnknown, "Failed")) // no schedule requires backups
 	prints(s.Env, "failed: no room", "cluster", "backup", "list")
-	prints(s.Env, "every table as it was saved", "cluster", "backup", "verify", filepath.Join(s.dir, info.Name), "--identity", s.key, "--restore")
+	prints(s.Env, "every table matches", "cluster", "backup", "verify", filepath.Join(s.dir, info.Name), "--identity", s.key, "--restore")
 	s.UntilCloud(is(metav1.ConditionTrue, "Proven"))
 }
 

@@ -23,7 +23,7 @@ func benchCommand() *cobra.Command {
 		Short: "ocadm init beside plain kubeadm init with the same manifests, on identical machines",
 		RunE:  func(cmd *cobra.Command, _ []string) error { return bench(cmd.Context(), runs) },
 	}
-	cmd.Flags().IntVar(&runs, "runs", 2, "how often each")
+	cmd.Flags().IntVar(&runs, "runs", 2, "number of runs of each")
 	return cmd
 }
 

@@ -60,7 +60,7 @@ func upCommand() *cobra.Command {
 
 func downCommand() *cobra.Command {
 	return &cobra.Command{
-		Use: "down", Args: cobra.NoArgs, Short: "Take the machines away",
+		Use: "down", Args: cobra.NoArgs, Short: "Remove the machines",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := machine.Down(cmd.Context(), lab, logf); err != nil {
 				return err
@@ -83,7 +83,7 @@ func up(ctx context.Context, nodes, controlPlanes int, version, images string) e
 		return err
 	}
 	// ocadm changes nothing on a machine that another build installed, and every commit is another build.
-	logf("these machines are those of another build: replacing them")
+	logf("these machines belong to another build: replacing them")
 	if err := machine.Down(ctx, lab, logf); err != nil {
 		return err
 	}
@@ -143,7 +143,7 @@ func redundant(ctx context.Context, sc *scenario.Scenario) error {
 	}
 	status, err := sc.HAStatus(ctx, 1)
 	if err == nil && len(status.Problems) > 0 {
-		err = fmt.Errorf("the control plane is not whole: %s", strings.Join(status.Problems, "; "))
+		err = fmt.Errorf("the control plane is not complete: %s", strings.Join(status.Problems, "; "))
 	}
 	return err
 }

@@ -32,11 +32,11 @@ func ParseHATested(out string) (h HATested, err error) {
 // Lines returns a line for each fault with the measurements and their goals. They fail no test, because a busy machine is slow.
 func (h HATested) Lines() (lines []string) {
 	for _, o := range h.Faults {
-		console := "console not asked"
+		console := "console not measured"
 		if o.Console != nil {
 			console = fmt.Sprintf("console %.1f s (goal %.0f)", *o.Console, h.ConsoleGoal)
 		}
-		lines = append(lines, fmt.Sprintf("%s on %s: API outage %.1f s (goal %.0f), %s, %d of %d writes lost (goal 0), whole after %.1f s: goals %s",
+		lines = append(lines, fmt.Sprintf("%s on %s: API outage %.1f s (goal %.0f), %s, %d of %d writes lost (goal 0), healthy after %.1f s: goals %s",
 			o.Fault, o.Node, o.API, h.APIGoal, console, o.Lost, o.Written, o.Whole, map[bool]string{true: "met", false: "MISSED"}[o.Met]))
 	}
 	return lines
@@ -60,7 +60,7 @@ func (h HATested) Wrong(status int) (wrong []string) {
 		}
 		meets := o.API <= h.APIGoal && (o.Console == nil || *o.Console <= h.ConsoleGoal) && o.Lost == 0
 		if o.Met != meets {
-			add("%s: it says that its goals are met: %v", o.Fault, o.Met)
+			add("%s: the report says that its goals are met: %v", o.Fault, o.Met)
 		}
 		met = met && meets
 	}
@@ -72,7 +72,7 @@ func (h HATested) Wrong(status int) (wrong []string) {
 	}
 	want := map[bool]int{true: 0, false: missedGoal}[met]
 	if h.Met != met || status != want {
-		add("it says that all goals are met: %v, and ended with %d, want %d", h.Met, status, want)
+		add("the report says that all goals are met: %v; exit status %d, want %d", h.Met, status, want)
 	}
 	return wrong
 }

@@ -121,7 +121,7 @@ func (sc *Scenario) Volume(ctx context.Context, claim string) (node, dir string,
 	}
 	node, dir, found := strings.Cut(strings.TrimSpace(out), " ")
 	if !found {
-		return "", "", fmt.Errorf("claim %s: its volume %s lies on no node: %q", claim, name, out)
+		return "", "", fmt.Errorf("claim %s: its volume %s is on no node: %q", claim, name, out)
 	}
 	return node, dir, nil
 }

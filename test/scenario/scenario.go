@@ -150,7 +150,7 @@ func (sc *Scenario) Status(ctx context.Context) (ClusterStatus, error) {
 	out, err := sc.On(ctx, 1, Ocadm, "cluster", "status", "-o", "json")
 	// The exit status shows whether the cloud is healthy. The status is printed in either case.
 	if json.Unmarshal([]byte(out), &s) != nil {
-		return s, cmp.Or(err, errors.New("the output of cluster status is no JSON"))
+		return s, cmp.Or(err, errors.New("the output of cluster status is not JSON"))
 	}
 	return s, nil
 }
@@ -194,7 +194,7 @@ func (sc *Scenario) Report(w io.Writer) {
 // Root returns an error if the lab cannot work here.
 func Root() error {
 	if os.Geteuid() != 0 {
-		return errors.New("the lab makes machines (network namespaces, mounts, containers): run it as root")
+		return errors.New("the lab creates machines (network namespaces, mounts, containers): run it as root")
 	}
 	return nil
 }

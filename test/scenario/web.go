@@ -33,7 +33,7 @@ func (sc *Scenario) CA(ctx context.Context) (*x509.CertPool, error) {
 	}
 	pool := x509.NewCertPool()
 	if !pool.AppendCertsFromPEM(pem) {
-		return nil, errors.New("the CA is no certificate")
+		return nil, errors.New("the CA is not a certificate")
 	}
 	return pool, nil
 }
@@ -114,7 +114,7 @@ func (sc *Scenario) Ingress(ctx context.Context) (string, error) {
 	via := &http.Client{Timeout: 20 * time.Second, Transport: &http.Transport{}, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 	response, err := via.Do(request)
 	if err != nil {
-		return "", fmt.Errorf("asking the ingress: %w", err)
+		return "", fmt.Errorf("querying the ingress: %w", err)
 	}
 	return response.Header.Get("Location"), response.Body.Close()
 }
@@ -168,5 +168,5 @@ func (sc *Scenario) LoginAs(ctx context.Context, user, password string) (string,
 			return c.Value, nil
 		}
 	}
-	return "", errors.New("logging in: the answer holds no token")
+	return "", errors.New("logging in: the response contains no token")
 }

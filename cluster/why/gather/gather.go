@@ -76,14 +76,14 @@ func Snapshot(ctx context.Context, c client.Reader, o Options) *why.Snapshot {
 }
 
 // withoutValues is the warning in a support bundle if no Secret could be read.
-const withoutValues = "Secrets: the cluster could not be read, so only what looks like a password was taken out of journals and logs"
+const withoutValues = "Secrets: the cluster could not be read, so only what looks like a password was removed from journals and logs"
 
 // Refuse returns the snapshot of an unreachable cluster.
 func Refuse(o Options, err error) *why.Snapshot {
 	s := &why.Snapshot{Format: why.Format, Time: o.Now.UTC(), Program: o.Program, Host: o.Host, Namespace: o.Cloud.Namespace, Name: o.Cloud.Name,
 		Machines: o.Machines, Disks: o.Disks, Refused: refusal(err)}
 	if slices.Contains(why.NotAsked, s.Refused.Code) {
-		s.Missing = append(s.Missing, "the cluster: it was not asked, because "+s.Refused.Cause)
+		s.Missing = append(s.Missing, "the cluster: it was not queried, because "+s.Refused.Cause)
 	}
 	if o.Everything {
 		s.Missing = append(s.Missing, withoutValues)
@@ -133,7 +133,7 @@ func (g *gathering) keepQuiet() {
 			}
 		}
 	}
-	g.missing("container logs, journals and termination messages", errors.New("left out, because the Secrets whose values are taken out of them cannot be listed"))
+	g.missing("container logs, journals and termination messages", errors.New("left out, because the Secrets whose values are removed from them cannot be listed"))
 }
 
 // missing records what could not be read.
@@ -160,7 +160,7 @@ func (g *gathering) cloud(ctx context.Context) {
 	case err == nil:
 		g.s.Cloud = &cr
 	case meta.IsNoMatchError(err):
-		f := finding.New("OCA-7005", "The operator is not installed in this cluster", "the cluster does not know the resource OnecloudCluster", "ocadm operator install")
+		f := finding.New("OCA-7005", "The operator is not installed in this cluster", "the cluster does not have the resource OnecloudCluster", "ocadm operator install")
 		if err := g.reads(ctx); err != nil {
 			f = *refusal(err)
 		}
@@ -231,7 +231,7 @@ func (g *gathering) objects(ctx context.Context) {
 	list("operations", operations, func() { s.Operations = operations.Items }, client.InNamespace(g.o.Cloud.Namespace))
 	for _, ns := range g.secretive() {
 		secrets := &corev1.SecretList{}
-		list("secrets of "+ns+" (to take them out of logs)", secrets, func() {
+		list("secrets of "+ns+" (to remove them from logs)", secrets, func() {
 			g.secrets, g.secretsOf = append(g.secrets, secrets.Items...), append(g.secretsOf, ns)
 		}, client.InNamespace(ns))
 	}

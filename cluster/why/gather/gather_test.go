@@ -268,12 +268,12 @@ func TestUndefined(t *testing.T) {
 
 // A machine alone, and a support bundle without Secrets, report what is missing.
 func TestRefuse(t *testing.T) {
-	for code, want := range map[string]string{"OCA-4201": "the cluster: it was not asked, because none is there", "OCA-4203": ""} {
+	for code, want := range map[string]string{"OCA-4201": "the cluster: it was not queried, because none is there", "OCA-4203": ""} {
 		for _, everything := range []bool{false, true} {
 			o := options()
 			o.Everything, o.Machines = everything, []why.Machine{{Node: "n1", Journals: map[string][]string{"kubelet": {"password=hunter22"}}}}
 			s := Refuse(o, finding.New(code, "No kubeconfig found", "none is there", ""))
-			if s.Refused.Code != code || s.Machines[0].Journals["kubelet"][0] != "password=***" || strings.Contains(strings.Join(s.Missing, "\n"), "not asked") != (want != "") ||
+			if s.Refused.Code != code || s.Machines[0].Journals["kubelet"][0] != "password=***" || strings.Contains(strings.Join(s.Missing, "\n"), "not queried") != (want != "") ||
 				want != "" && s.Missing[0] != want || slices.Contains(s.Missing, withoutValues) != everything {
 				t.Errorf("%s, everything %t: %+v", code, everything, s)
 			}
@@ -335,15 +335,15 @@ func TestRepair(t *testing.T) {
 		{why.ForgetPod, "stuck", "seen", "forgotten", ""},
 		{why.ForgetPod, "homeless", "seen", "forgotten", ""},
 		{why.ForgetPod, "stuck", "other", "", "another pod has the name stuck now"},
-		{why.ForgetPod, "runs", "seen", "", "pod runs is not to end"},
+		{why.ForgetPod, "runs", "seen", "", "pod runs is not being deleted"},
 		{why.ForgetPod, "returned", "seen", "", "node back reports"},
 		{why.ForgetPod, "reported", "seen", "", "node ill reports"},
-		{why.ForgetPod, "raced", "seen", "", "raced has changed meanwhile"},
+		{why.ForgetPod, "raced", "seen", "", "raced has changed in the meantime"},
 		{why.Uncordon, "lost", "seen", `{"spec":{"unschedulable":null}}`, ""},
 		{why.Uncordon, "lost", "other", "", "another node has the name lost now"},
-		{why.Uncordon, "back", "seen", "", "node back takes pods already"},
+		{why.Uncordon, "back", "seen", "", "node back already accepts pods"},
 		{why.StartOperator, "stopped", "", `{"spec":{"replicas":1}}`, ""},
-		{why.StartOperator, "started", "", "", "the operator is started already"},
+		{why.StartOperator, "started", "", "", "the operator has already been started"},
 	} {
 		done = ""
 		left, err := Repair(t.Context(), c, why.Repair{Action: x.action, Namespace: "onecloud", Name: x.name, UID: types.UID(x.uid)})

@@ -160,7 +160,7 @@ func (g *gathering) logs(ctx context.Context, p *corev1.Pod) []why.Log {
 	for _, l := range starts(p) {
 		what := fmt.Sprintf("log of container %s of pod %s/%s", l.Container, p.Namespace, p.Name)
 		if _, hangs := g.hanging.Load(p.Spec.NodeName); hangs {
-			g.missing(what, errors.New("node "+p.Spec.NodeName+" did not answer for another log"))
+			g.missing(what, errors.New("node "+p.Spec.NodeName+" did not return another log"))
 			continue
 		}
 		var err error

@@ -31,7 +31,7 @@ func Repair(ctx context.Context, c client.Client, r why.Repair) (left string, er
 	case apierrors.IsNotFound(err):
 		return r.Name + " is gone", nil
 	case apierrors.IsConflict(err):
-		return r.Name + " has changed meanwhile", nil
+		return r.Name + " has changed in the meantime", nil
 	case err != nil:
 		return "", fmt.Errorf("repairing (%s %s): %w", r.Action, r.Name, err)
 	}
@@ -60,7 +60,7 @@ func endPod(ctx context.Context, c client.Client, r why.Repair) (left string, er
 // alive explains why a pod must not be forgotten: it is not terminating, or the kubelet of its node reports and will end it.
 func alive(ctx context.Context, c client.Client, pod *corev1.Pod) (string, error) {
 	if pod.DeletionTimestamp == nil {
-		return "pod " + pod.Name + " is not to end", nil
+		return "pod " + pod.Name + " is not being deleted", nil
 	}
 	var n corev1.Node
 	err := c.Get(ctx, client.ObjectKey{Name: pod.Spec.NodeName}, &n)
@@ -68,7 +68,7 @@ func alive(ctx context.Context, c client.Client, pod *corev1.Pod) (string, error
 		return "", nil
 	}
 	if err == nil && why.NodeReady(&n).Status != corev1.ConditionUnknown {
-		return "node " + n.Name + " reports, and has to end pod " + pod.Name + " itself", nil
+		return "node " + n.Name + " reports, and must end pod " + pod.Name + " itself", nil
 	}
 	return "", err
 }
@@ -82,7 +82,7 @@ func uncordon(ctx context.Context, c client.Client, r why.Repair) (left string, 
 	case n.UID != r.UID:
 		return "another node has the name " + r.Name + " now", nil
 	case !n.Spec.Unschedulable:
-		return "node " + r.Name + " takes pods already", nil
+		return "node " + r.Name + " already accepts pods", nil
 	}
 	return "", c.Patch(ctx, &n, client.RawPatch(types.MergePatchType, []byte(`{"spec":{"unschedulable":null}}`)))
 }
@@ -93,7 +93,7 @@ func startOperator(ctx context.Context, c client.Client, r why.Repair) (left str
 		return "", err
 	}
 	if d.Spec.Replicas == nil || *d.Spec.Replicas != 0 {
-		return "the operator is started already", nil
+		return "the operator has already been started", nil
 	}
 	return "", c.Patch(ctx, &d, client.RawPatch(types.MergePatchType, []byte(`{"spec":{"replicas":1}}`)))
 }
