@@ -168,7 +168,7 @@ func goesBack(t *testing.T, c client.WithWatch, h *host.Host, kubelet *harness.K
 	r := releasing{release: func() { kubelet.Release(t.Context(), "Pod", "traefik", "*") }, expire: func() { expire(context.DeadlineExceeded) }}
 	err := p.Run(ctx, h, &r)
 	var f finding.Finding
-	if !errors.As(err, &f) || f.Code != "OCA-4516" || !strings.HasSuffix(f.Cause, "the previous version is back") {
+	if !errors.As(err, &f) || f.Code != "OCA-4516" || !strings.HasSuffix(f.Cause, "the previous version was restored") {
 		t.Errorf("without a ready pod: %v", err)
 	}
 	d := traefik()
