@@ -181,7 +181,7 @@ func TestErrorsNameFlagAndKey(t *testing.T) {
 		"token of a file":  {served(func(n *config.Node) { n.Bundle, n.BundleCAHash = "ocadm.bundle", "" }), "--bundle-token (node.bundleToken): --bundle is not https://HOST:PORT"},
 		"patch":            {func(c *config.Config) { c.Cluster.KubernetesVersion = "v1.36" }, "this ocadm installs v1.36 and v1.35"},
 		"version":          {func(c *config.Config) { c.Cluster.KubernetesVersion = "v1.30.0" }, "this ocadm installs v1.36"},
-		"cni":              {func(c *config.Config) { c.Addons.CNI = "calico" }, `--cni (addons.cni): "calico" is none of flannel, none`},
+		"cni":              {func(c *config.Config) { c.Addons.CNI = "calico" }, `--cni (addons.cni): "calico" is not one of flannel, none`},
 		"token":            {func(c *config.Config) { c.Cluster.Token = "abc" }, "--token (cluster.token)"},
 		"repository":       {func(c *config.Config) { c.Cluster.ImageRepository = "https://x/y" }, "without a scheme"},
 		"database host":    {func(c *config.Config) { c.Database.Host = "10.0.0.5:3306" }, "the port is --mysql-port"},

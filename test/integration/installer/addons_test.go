@@ -194,7 +194,7 @@ func (r *releasing) Waiting(what, why string) {
 }
 
 func (r *releasing) Changed(f string, a ...any) {
-	if strings.HasPrefix(f, "put back") {
+	if strings.HasPrefix(f, "restored") {
 		r.release()
 	}
 }
