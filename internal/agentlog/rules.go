@@ -109,7 +109,7 @@ var nodeRules = []Rule{
 	{
 		Code: "OCA-7120", Match: regexp.MustCompile(`(?i)failed startup probe`),
 		What:   "The host agent was restarted because it took too long to start",
-		Cause:  "looking at the node's graphics cards takes longer than the start-up probe allows",
+		Cause:  "probing the node's graphics cards takes longer than the start-up probe allows",
 		Remedy: "set disable_gpu: true in /etc/yunion/host_local.conf on nodes without GPU passthrough; or update the cloud: its probe now allows 50 minutes",
 	},
 	{

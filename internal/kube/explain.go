@@ -34,7 +34,7 @@ func Explain(err error) error {
 		return finding.Errorf("OCA-4204", "The API server rejects the credentials of the kubeconfig",
 			"use a newer kubeconfig: --kubeconfig FILE", "%w", err)
 	case apierrors.IsForbidden(err):
-		return finding.Errorf("OCA-4205", "The account of the kubeconfig may not do this",
+		return finding.Errorf("OCA-4205", "The account of the kubeconfig is not allowed to do this",
 			"use an administrator's kubeconfig: --kubeconfig "+AdminKubeconfig, "%w", err)
 	}
 	return err

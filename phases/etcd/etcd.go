@@ -138,7 +138,7 @@ func (s *Status) judge(now time.Time) {
 			problem("member %s reports %s", name, a)
 		}
 		if m.Quota > 0 && m.Size > m.Quota*4/5 {
-			problem("the database of member %s takes %d of %d MiB: run ocadm etcd defrag", name, m.Size>>20, m.Quota>>20)
+			problem("the database of member %s uses %d of %d MiB: run ocadm etcd defrag", name, m.Size>>20, m.Quota>>20)
 		}
 	}
 	s.Tolerates = max(0, up-(voters/2+1))

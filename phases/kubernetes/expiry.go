@@ -176,7 +176,7 @@ func kubeconfigCertificate(h *host.Host, file string) (*x509.Certificate, error)
 const (
 	renewThem  = "ocadm certs renew; the same on the other control-plane nodes"
 	makeThem   = "ocadm certs renew, on this machine, which recreates them"
-	rotateThem = "ocadm certs rotate-ca replaces authorities, with --etcd also that of etcd; for other certificates that end soon: ocadm certs renew"
+	rotateThem = "ocadm certs rotate-ca replaces authorities, with --etcd also etcd's; for other certificates that end soon: ocadm certs renew"
 	buildAnew  = "back up the cloud's databases, create the cluster again, and restore: docs/backup.md"
 )
 

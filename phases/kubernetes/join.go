@@ -114,7 +114,7 @@ func ofThisCluster(h *host.Host) error {
 		return nil
 	}
 	return finding.New("OCA-4108", "This machine is a node of another cluster",
-		fmt.Sprintf("its kubelet belongs to %s, whose certificate authority is not the one of --discovery-token-ca-cert-hash", cluster.Server),
+		fmt.Sprintf("its kubelet belongs to %s, whose certificate authority does not match --discovery-token-ca-cert-hash", cluster.Server),
 		"to remove it from that cluster first: ocadm reset").With("hash of that cluster's authority: " + hash)
 }
 

@@ -107,7 +107,7 @@ func leaveNode(ctx context.Context, h *host.Host, r workflow.Reporter) error {
 	} else {
 		r.Changed("reported to the cluster that Node %s has left", name)
 	}
-	r.Info("a worker may not delete its Node; on a control-plane node: kubectl delete node %s", name)
+	r.Info("a worker is not allowed to delete its Node; on a control-plane node: kubectl delete node %s", name)
 	return nil
 }
 
@@ -223,7 +223,7 @@ func unmountImages(h *host.Host, r workflow.Reporter) error {
 
 // WithdrawPhase removes a machine from its cluster after its join as a control-plane node failed.
 func WithdrawPhase() host.Phase {
-	return host.Phase{Name: "withdraw", Short: "Take this machine out of etcd", Timeout: 9 * removalTimeout, Run: withdraw,
+	return host.Phase{Name: "withdraw", Short: "Remove this machine from etcd", Timeout: 9 * removalTimeout, Run: withdraw,
 		Skip: workflow.SkipIf("this machine joined no etcd", func(h *host.Host) bool { return !h.Config.Join.ControlPlane }),
 		Plan: workflow.Says[*host.Host]("remove the member of this machine from etcd")}
 }

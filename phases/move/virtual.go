@@ -247,7 +247,7 @@ func announceStep() Step {
 		Check: func(_ context.Context, m *Move) (bool, error) {
 			return m.virtual.settings.Address == m.To || m.virtual.settings.Other.Address == m.To, nil
 		},
-		Plan: m1("let keepalived hold %s beside %s", func(m *Move) []any { return []any{m.To, m.From} }),
+		Plan: m1("let keepalived hold %s in addition to %s", func(m *Move) []any { return []any{m.To, m.From} }),
 		Run: func(ctx context.Context, m *Move, r workflow.Reporter) error {
 			iface, err := vipgroup.InterfaceOf(m.Host.Config.Node.AdvertiseAddress)
 			if err != nil {

@@ -218,7 +218,7 @@ func checkDisk(ctx context.Context, m *machine) []finding.Finding {
 			paths := strings.Join(f.paths, ", ")
 			out = append(out, finding.New("OCA-1016", "There is too little disk space for "+paths,
 				fmt.Sprintf("%s are free there, and %s are needed", bytesText(f.free), bytesText(f.need)),
-				"make room (df -h "+strings.ReplaceAll(paths, ",", "")+"), or mount a larger disk there, or accept it with --ignore-preflight-errors=Disk"))
+				"free some space (df -h "+strings.ReplaceAll(paths, ",", "")+"), or mount a larger disk there, or accept it with --ignore-preflight-errors=Disk"))
 		}
 	}
 	return out

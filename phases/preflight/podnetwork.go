@@ -17,7 +17,7 @@ import (
 
 func podNetworkChecks() []Check {
 	return []Check{
-		{Name: "CNI", Short: "no other program's network configuration comes before that of the pod network", Codes: []string{"OCA-2009"},
+		{Name: "CNI", Short: "no other program's network configuration takes precedence over the pod network's", Codes: []string{"OCA-2009"},
 			Applies: func(_ Kind, c *config.Config) bool { return c.Addons.CNI != config.None }, run: checkCNI},
 		{Name: "Families", Short: "the node has an address of each family of the pod network", Codes: []string{"OCA-2010"},
 			Applies: onInit, run: checkFamilies},

@@ -213,7 +213,7 @@ func checkSystemd(ctx context.Context, m *machine) []finding.Finding {
 	}
 	if have, err := strconv.Atoi(f[1]); err == nil && have < least {
 		return []finding.Finding{finding.Warn("OCA-1048", "systemd is too old for cgroup v2",
-			fmt.Sprintf("it is version %d; before version %d it cannot delegate all controllers, and limits of pods may not hold", have, least),
+			fmt.Sprintf("it is version %d; before version %d it cannot delegate all controllers, and limits of pods may not be enforced", have, least),
 			"use a newer release of the distribution, or cgroup v1 with --allow-cgroup-v1")}
 	}
 	return nil

@@ -41,7 +41,7 @@ func Phase(after ...string) host.Phase {
 	return host.Phase{
 		Name: PhaseName, Short: "Start keepalived for the virtual address of the control plane", After: after, Skip: notWanted,
 		Long: "Chooses a router ID of VRRP that no other group in the network advertises, and a random password, and writes a static pod with\n" +
-			"keepalived. keepalived holds the address while the API server of this node answers.",
+			"keepalived, which holds the address while the API server of this node answers.",
 		Check: func(_ context.Context, h *host.Host) (bool, error) {
 			s, err := kept(h)
 			if err != nil || s.Address == "" {

@@ -163,7 +163,7 @@ func (o Options) unpinned(ctx context.Context, a artifacts.Artifact, arch string
 	if !o.AllowUnpinned || a.Checksum == "" {
 		fix := "give one of these versions with --kubernetes-version, or add --allow-unpinned to trust the checksum that the server provides"
 		if a.Checksum == "" {
-			fix = "leave " + arch + " out of --arch"
+			fix = "remove " + arch + " from --arch"
 		}
 		return "", o.Table.Unpinned(a, arch, fix)
 	}

@@ -61,7 +61,7 @@ func remedy(host string, err error) string {
 
 func noPlatform(image, arch string, has []string) error {
 	return finding.New(CodePlatform, fmt.Sprintf("The image %s does not exist for linux/%s", image, arch), "it exists for "+joined(has),
-		"leave "+arch+" out of --arch, or give the versions and the registry of images that exist for it")
+		"remove "+arch+" from --arch, or give the versions and the registry of images that exist for it")
 }
 
 // notDownloaded explains why a download failed.
