@@ -29,14 +29,14 @@ func TestHostConf(t *testing.T) {
 		lines  []string
 		says   string
 	}{
-		"no file": {"", func(n *config.Node) {}, nodefiles.Host, nil, "makes the bridge br0, puts eth0 to it and moves 192.0.2.10"},
+		"no file": {"", func(n *config.Node) {}, nodefiles.Host, nil, "creates the bridge br0, adds eth0 to it and moves 192.0.2.10"},
 		"no file, with settings": {"", func(n *config.Node) {
 			n.HostNetworks, n.ListenInterface, n.HostLocalImagePath, n.Hugepages = []string{"eth0/br0/192.0.2.10"}, "br0", []string{"/data"}, "disable"
 		}, "", []string{"networks: [eth0/br0/192.0.2.10]", "listen_interface: br0", "local_image_path: [/data]", "hugepages_option: disable", "disable_probe_kubelet: true",
-			"report_interval: 60", "# Made by the cloud's operator"}, "makes the bridge br0"},
+			"report_interval: 60", "# Made by the cloud's operator"}, "creates the bridge br0"},
 		"the operator's": {nodefiles.Host, func(n *config.Node) { n.HostNetworks = []string{"eth0/br0/192.0.2.10"} }, "", []string{"networks: [eth0/br0/192.0.2.10]"}, ""},
 		"edited": {edited, func(n *config.Node) { n.HostNetworks = []string{"eth0/br0/192.0.2.10"} }, edited + "disable_probe_kubelet: true\n", nil,
-			"networks stays as it is"},
+			"networks is not changed"},
 		"edited to the same": {edited, func(n *config.Node) { n.HostNetworks = []string{"bond0/br0/192.0.2.10"} }, edited + "disable_probe_kubelet: true\n", nil, ""},
 		"empty":              {"\n", func(*config.Node) {}, "disable_probe_kubelet: true\n", nil, ""},
 	}
@@ -240,7 +240,7 @@ func TestPhaseRefusesWhatPreflightRefuses(t *testing.T) {
 			}
 			m.Config.Run.IgnorePreflightErrors, m.Config.Run.Force = nil, true
 			m.must(t, hostConfPhase())
-			if said := strings.Join(m.said, "\n"); !strings.Contains(said, "makes the bridge br0, puts eth0 into it") {
+			if said := strings.Join(m.said, "\n"); !strings.Contains(said, "creates the bridge br0, adds eth0 to it") {
 				t.Errorf("does not say what happens: %q", said)
 			}
 		})
