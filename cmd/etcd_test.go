@@ -33,7 +33,7 @@ func TestPreviewOfRestore(t *testing.T) {
 		Operations: []string{"onecloud/update (Update)"}, Unreadable: []string{"/registry/x: invalid"},
 	}
 	for _, want := range []string{
-		"cloud onecloud/default: version v1, release 7; now version v2, release 9\n", "cloud onecloud/later: is not in the snapshot, and is lost",
+		"cloud onecloud/default: version v1, release 7; now version v2, release 9\n", "cloud onecloud/later: is not in the snapshot, and will be lost",
 		"operation onecloud/update (Update) had not ended: it is paused", "Cannot be read, and therefore not paused: /registry/x",
 	} {
 		if got := previewText(p); !strings.Contains(got, want) {

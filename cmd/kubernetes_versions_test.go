@@ -32,7 +32,7 @@ func TestKubernetesVersions(t *testing.T) {
 		{version.Kubernetes, "", "", ""},
 		{version.Kubernetes, version.Kubernetes, "", ""},
 		{version.Kubernetes, "v1.36.0", bundle.CodeWrongVersion, "add --kubernetes-version " + version.Kubernetes},
-		{version.Kubernetes, older, bundle.CodeWrongVersion, "made with --kubernetes-version " + older},
+		{version.Kubernetes, older, bundle.CodeWrongVersion, "created with --kubernetes-version " + older},
 		{older, older, "", ""},
 		{older, "", bundle.CodeWrongVersion, "add --kubernetes-version " + older},
 		{older, "v1.35.0", bundle.CodeWrongVersion, "add --kubernetes-version " + older},

@@ -85,7 +85,7 @@ func forCloud(p host.Phase) host.Phase {
 		if h.Config.AsksForCloud() {
 			return ""
 		}
-		return "no cloud is asked for (--onecloud-version, --mysql-host)"
+		return "no cloud was requested (--onecloud-version, --mysql-host)"
 	})
 }
 

@@ -47,7 +47,7 @@ func TestHoldersByLogs(t *testing.T) {
 // No problem of the virtual address: one holder, no holder without a ready API server, and a network that could not be queried.
 func TestVirtualAddressIsWell(t *testing.T) {
 	for name, v := range map[string]VirtualAddress{"here": {Here: true, Keepalived: Ready}, "elsewhere": {Others: []Claimant{{MAC: "x", Peer: "10.0.0.2"}}, Keepalived: Ready},
-		"not seen": {Unseen: "it is no Ethernet"}} {
+		"not seen": {Unseen: "it is not an Ethernet interface"}} {
 		s := healthy(t)
 		s.virtualAddress(v)
 		if r, _ := Diagnose(s, ""); !r.Healthy || r.Cause != nil {

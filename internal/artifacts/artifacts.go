@@ -175,7 +175,7 @@ func (a Artifact) Extract(in io.Reader, put func(to string, in io.Reader) error)
 		}
 	}
 	if found == 0 || found < len(a.Files) {
-		return fmt.Errorf("unpacking %s: it holds %d of the files wanted", a.URL, found)
+		return fmt.Errorf("unpacking %s: it contains %d of the required files", a.URL, found)
 	}
 	return nil
 }

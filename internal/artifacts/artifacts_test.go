@@ -146,7 +146,7 @@ func TestExtract(t *testing.T) {
 		t.Errorf("(-want +got):\n%s", d)
 	}
 	other := pages["/"+strings.TrimPrefix(list[2].URL, "https://")]
-	if err := list[0].Extract(bytes.NewReader(other), put); err == nil || !strings.Contains(err.Error(), "it holds 0 of the files wanted") {
+	if err := list[0].Extract(bytes.NewReader(other), put); err == nil || !strings.Contains(err.Error(), "it contains 0 of the required files") {
 		t.Errorf("containerd from the archive of CNI plugins: %v", err)
 	}
 	if err := list[0].Extract(strings.NewReader("no archive"), put); err == nil {

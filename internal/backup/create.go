@@ -84,7 +84,7 @@ func (p *Plan) Prepare(ctx context.Context, w Watcher) error {
 
 func freeIn(free int64, s Store) string {
 	if free < 0 {
-		return s.String() + " has no limit that is known"
+		return s.String() + " has no known limit"
 	}
 	return fmt.Sprintf("%s has %s free", s, text(free))
 }
@@ -111,7 +111,7 @@ func (p *Plan) Write(ctx context.Context, w Watcher) (Info, error) {
 func readable(recipients []age.Recipient) ([]age.Recipient, age.Identity, error) {
 	once, err := age.GenerateX25519Identity()
 	if err != nil {
-		return nil, nil, fmt.Errorf("making a key: %w", err)
+		return nil, nil, fmt.Errorf("generating a key: %w", err)
 	}
 	return append(slices.Clone(recipients), once.Recipient()), once, nil
 }
@@ -132,7 +132,7 @@ func (p *Plan) Prove(ctx context.Context, w Watcher, info *Info) error {
 type RetentionError struct{ Err error }
 
 func (e *RetentionError) Error() string {
-	return "removing backups that are not to be kept: " + e.Err.Error()
+	return "removing backups beyond the retention limit: " + e.Err.Error()
 }
 
 // Unwrap returns the error of the store.
@@ -193,7 +193,7 @@ func steadily[T any](w Watcher, attempt func() (T, error)) (T, error) {
 		if !errors.Is(err, dump.ErrSchemaChanged) || n == attempts {
 			return out, err
 		}
-		w.Info("%v: beginning again", err)
+		w.Info("%v: starting over", err)
 	}
 }
 
@@ -332,7 +332,7 @@ func Same(want, have dump.Summary, into func(string) string) []string {
 			case got.Rows != t.Rows:
 				out = append(out, fmt.Sprintf("%s.%s has %d rows, not %d", d.Name, t.Name, got.Rows, t.Rows))
 			case got.Checksum != t.Checksum:
-				out = append(out, fmt.Sprintf("%s.%s has other rows, as many as it should", d.Name, t.Name))
+				out = append(out, fmt.Sprintf("%s.%s has the right number of rows, but different content", d.Name, t.Name))
 			}
 		}
 	}
@@ -348,7 +348,7 @@ func differs(lines []string) error {
 		more = fmt.Sprintf(", and %d more", len(lines)-5)
 		lines = lines[:5]
 	}
-	return errors.New("what was restored differs from what was saved: " + strings.Join(lines, "; ") + more)
+	return errors.New("the restored data differs from the saved data: " + strings.Join(lines, "; ") + more)
 }
 
 // Agrees reports whether two sets of databases have exactly the same rows.

@@ -33,7 +33,7 @@ const etcdEntry = ".db"
 var (
 	ErrEtcd        = errors.New("the file is a snapshot of etcd, not a backup of a cloud")
 	ErrCloud       = errors.New("the file is a backup of a cloud, not a snapshot of etcd")
-	ErrUnencrypted = errors.New("the backups have no recipient, and a snapshot of etcd is stored encrypted only")
+	ErrUnencrypted = errors.New("the backups have no recipient, and snapshots of etcd are stored only encrypted")
 )
 
 // Etcd describes the snapshot of etcd beside a backup.

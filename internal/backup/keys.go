@@ -64,7 +64,7 @@ func Identities(file []byte) ([]age.Identity, error) {
 	}
 	ids, err := age.ParseIdentities(strings.NewReader(string(file)))
 	if err != nil {
-		return nil, errors.New("reading the secret key: it is not the file that age-keygen writes, nor an SSH private key")
+		return nil, errors.New("reading the secret key: it is neither a file from age-keygen nor an SSH private key")
 	}
 	return ids, nil
 }

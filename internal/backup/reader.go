@@ -208,7 +208,7 @@ func (r *Reader) compare(manifest []byte) error {
 		return err
 	}
 	if !slices.Equal(r.entries, r.Manifest.Entries) {
-		return errors.New("its entries are not those of its manifest")
+		return errors.New("its entries do not match its manifest")
 	}
 	return nil
 }

@@ -83,7 +83,7 @@ func TestSchemaChangeBeginsAgain(t *testing.T) {
 	dir := Dir(t.TempDir())
 	p, changes := e.plan(changing{Dir: dir, t: t, e: e, left: new(2)}), 0
 	info, err := p.Run(t.Context(), said(func(s string) {
-		if strings.Contains(s, "beginning again") {
+		if strings.Contains(s, "starting over") {
 			changes++
 		}
 	}))

@@ -85,7 +85,7 @@ func (cfg *S3Config) trust() error {
 		pool = x509.NewCertPool()
 	}
 	if !pool.AppendCertsFromPEM([]byte(cfg.CA)) {
-		return errors.New("reading the CA of the object store: there is no certificate in PEM")
+		return errors.New("reading the CA of the object store: it contains no certificate in PEM")
 	}
 	t, err := minio.DefaultTransport(true)
 	if err != nil {

@@ -129,7 +129,7 @@ func (v Vault) write(ctx context.Context, s Saved) error {
 	for _, d := range s.Data.Databases {
 		rows[d.Name] = d
 	}
-	fail := func(err error) error { return v.Admin.Fail("noting what the copies hold", err) }
+	fail := func(err error) error { return v.Admin.Fail("recording the content of the copies", err) }
 	c, err := v.Admin.Conn(ctx)
 	if err != nil {
 		return err
@@ -181,7 +181,7 @@ func (v Vault) Read(ctx context.Context, set string) (s Saved, there bool, err e
 	defer c.Close()
 	rows, err := c.QueryContext(ctx, "SELECT name, content FROM "+quoted+".content ORDER BY name")
 	if err != nil {
-		return Saved{}, false, v.Admin.Fail("reading what the copies hold", err)
+		return Saved{}, false, v.Admin.Fail("reading the record of the copies", err)
 	}
 	defer rows.Close()
 	s.prefix = name + "_"
@@ -198,7 +198,7 @@ func (v Vault) Read(ctx context.Context, set string) (s Saved, there bool, err e
 			}
 		}
 		if err != nil {
-			return Saved{}, false, v.Admin.Fail("reading what the copies hold", err)
+			return Saved{}, false, v.Admin.Fail("reading the record of the copies", err)
 		}
 	}
 	return s, there, rows.Err()
@@ -223,7 +223,7 @@ func (v Vault) Try(ctx context.Context) error {
 	for _, statement := range []string{"CREATE TABLE IF NOT EXISTS %s.t (id INT PRIMARY KEY)", "INSERT IGNORE INTO %s.t VALUES (1)",
 		"ALTER TABLE %s.t MODIFY COLUMN id BIGINT"} {
 		if _, err := c.ExecContext(ctx, fmt.Sprintf(statement, quoted)); err != nil {
-			failed = v.Admin.Fail("trying to make and alter a table", err)
+			failed = v.Admin.Fail("testing whether a table can be created and altered", err)
 			break
 		}
 	}
@@ -335,7 +335,7 @@ func grown(then, now dump.Summary) []string {
 			case old.Rows != t.Rows:
 				out = append(out, fmt.Sprintf("%s: %d rows, had %d", name, t.Rows, old.Rows))
 			case old.Checksum != t.Checksum:
-				out = append(out, fmt.Sprintf("%s: %d rows as before, with other values or columns", name, t.Rows))
+				out = append(out, fmt.Sprintf("%s: %d rows as before, with different values or columns", name, t.Rows))
 			}
 		}
 	}

@@ -51,7 +51,7 @@ func (p packer) end() error {
 		err = errors.Join(err, p.closers[i].Close())
 	}
 	if err != nil {
-		return fmt.Errorf("ending the file: %w", err)
+		return fmt.Errorf("finishing the file: %w", err)
 	}
 	return nil
 }

@@ -118,7 +118,7 @@ type nodeConfig struct {
 func cleanPath(p string) (string, error) {
 	rel := strings.TrimPrefix(p, "/")
 	if !fs.ValidPath(rel) || rel == "." || strings.ContainsAny(rel, "\x00\\") {
-		return "", fmt.Errorf("checking the path %q: want a plain path of a file", p)
+		return "", fmt.Errorf("checking the path %q: want a plain file path", p)
 	}
 	return path.Clean("/" + rel), nil
 }
@@ -144,15 +144,15 @@ func fileInfo(a map[string]string) (FileInfo, error) {
 	}
 	mode, err := strconv.ParseUint(a[modeAnnotation], 8, 32)
 	if err != nil || fs.FileMode(mode)&^fs.ModePerm != 0 {
-		return FileInfo{}, fmt.Errorf("reading the mode of %s: %q is none", p, a[modeAnnotation])
+		return FileInfo{}, fmt.Errorf("reading the mode of %s: %q is not a mode", p, a[modeAnnotation])
 	}
 	size, err := strconv.ParseInt(a[sizeAnnotation], 10, 64)
 	if err != nil || size < 0 {
-		return FileInfo{}, fmt.Errorf("reading the size of %s: %q is none", p, a[sizeAnnotation])
+		return FileInfo{}, fmt.Errorf("reading the size of %s: %q is not a size", p, a[sizeAnnotation])
 	}
 	h, err := v1.NewHash(a[hashAnnotation])
 	if err != nil || h.Algorithm != "sha256" {
-		return FileInfo{}, fmt.Errorf("reading the digest of %s: %q is none", p, a[hashAnnotation])
+		return FileInfo{}, fmt.Errorf("reading the digest of %s: %q is not a digest", p, a[hashAnnotation])
 	}
 	f := FileInfo{Path: p, Mode: fs.FileMode(mode), Digest: h.String(), Size: size}
 	if from := a[fromAnnotation]; from != "" {

@@ -162,9 +162,9 @@ func TestCreateRefuses(t *testing.T) {
 		images     []ImageSource
 	}{
 		{"no platform", "must be given", Info{}, nil, nil},
-		{"path outside", "want a plain path", testInfo, []FileSource{{Path: "../etc/shadow", Open: content("")}}, nil},
-		{"path with dots", "want a plain path", testInfo, []FileSource{{Path: "/usr/../etc/shadow", Open: content("")}}, nil},
-		{"no path", "want a plain path", testInfo, []FileSource{{Path: "/", Open: content("")}}, nil},
+		{"path outside", "want a plain file path", testInfo, []FileSource{{Path: "../etc/shadow", Open: content("")}}, nil},
+		{"path with dots", "want a plain file path", testInfo, []FileSource{{Path: "/usr/../etc/shadow", Open: content("")}}, nil},
+		{"no path", "want a plain file path", testInfo, []FileSource{{Path: "/", Open: content("")}}, nil},
 		{"file twice", "given twice", testInfo, []FileSource{{Path: "/a", Open: content("")}, {Path: "a", Open: content("")}}, nil},
 		{"program for another machine", "EM_AARCH64", testInfo, []FileSource{{Path: "/a", Open: content(arm)}}, nil},
 		{"image for another machine", "linux/arm64", testInfo, nil, []ImageSource{{imageA, imagetest.Image(t, "arm64")}}},

@@ -157,7 +157,7 @@ func (s *staged) image(info Info, img ImageSource) (v1.Descriptor, error) {
 		return v1.Descriptor{}, fmt.Errorf("reading its config: %w", err)
 	}
 	if config.OS != info.OS || config.Architecture != info.Arch {
-		return v1.Descriptor{}, fmt.Errorf("it is for %s/%s and the bundle for %s/%s", config.OS, config.Architecture, info.OS, info.Arch)
+		return v1.Descriptor{}, fmt.Errorf("it is for %s/%s, and the bundle is for %s/%s", config.OS, config.Architecture, info.OS, info.Arch)
 	}
 	rawConfig, err := img.Image.RawConfigFile()
 	if err != nil {
@@ -315,7 +315,7 @@ func checkELF(r *bufio.Reader, arch string) error {
 		order = binary.BigEndian
 	}
 	if got := elf.Machine(order.Uint16(head[18:])); got != want {
-		return fmt.Errorf("it is a program for %s and the bundle for %s", got, arch)
+		return fmt.Errorf("it is a program for %s, and the bundle is for %s", got, arch)
 	}
 	return nil
 }

@@ -32,7 +32,7 @@ func unreadable(name string, err error) error {
 
 func notABundle(name, format string, args ...any) error {
 	return finding.Errorf(CodeNotABundle, fmt.Sprintf("%s is not a bundle", name),
-		"give --bundle a file that was made as a bundle for this version of ocadm", format, args...)
+		"give --bundle a bundle that was created for this version of ocadm", format, args...)
 }
 
 func truncated(name, format string, args ...any) error {
@@ -45,12 +45,12 @@ func corrupt(name, format string, args ...any) error {
 
 func wrongPlatform(name string, platforms []string, arch string) error {
 	return finding.New(CodeWrongPlatform, fmt.Sprintf("Bundle %s is for %s, not for linux/%s", name, strings.Join(platforms, ", "), arch), "",
-		"use a bundle that was made with --arch "+arch)
+		"use a bundle that was created with --arch "+arch)
 }
 
 func wrongVersion(name string, info Info, version string) error {
 	return finding.New(CodeWrongVersion, fmt.Sprintf("Bundle %s is for Kubernetes %s, and %s is to be installed", name, info.KubernetesVersion, version), "",
-		fmt.Sprintf("add --kubernetes-version %s; or use a bundle that was made with --kubernetes-version %s", info.KubernetesVersion, version))
+		fmt.Sprintf("add --kubernetes-version %s; or use a bundle that was created with --kubernetes-version %s", info.KubernetesVersion, version))
 }
 
 func missingImages(name string, missing []string) error {
@@ -59,20 +59,20 @@ func missingImages(name string, missing []string) error {
 		noun = "an image that this run needs"
 	}
 	return finding.New(CodeMissingImages, fmt.Sprintf("Bundle %s lacks %s", name, noun), strings.Join(missing, ", "),
-		"use a bundle that holds them; see what is in this one with: ocadm bundle list "+name).With(missing...)
+		"use a bundle that contains them; this shows the content of this one: ocadm bundle list "+name).With(missing...)
 }
 
 func missingFile(name, path string) error {
 	return finding.New(CodeMissingFile, fmt.Sprintf("Bundle %s lacks the file %s", name, path), "",
-		"use a bundle that holds it; see what is in this one with: ocadm bundle list "+name)
+		"use a bundle that contains it; this shows the content of this one: ocadm bundle list "+name)
 }
 
 func noBase(name string, since *Since, err error) error {
-	return finding.Errorf(CodeNoBase, fmt.Sprintf("Bundle %s was made since %s, which is not beside it", name, since.Name),
+	return finding.Errorf(CodeNoBase, fmt.Sprintf("Bundle %s needs the bundle %s, which is not in the same directory", name, since.Name),
 		fmt.Sprintf("put the bundle with the ID %s into the same directory, under the name %s", since.ID, since.Name), "%w", err)
 }
 
 func badSignature(name, format string, args ...any) error {
 	return finding.Errorf(CodeSignature, fmt.Sprintf("The signature of bundle %s cannot be trusted", name),
-		"get the bundle, and the public key, again from those who made it; do not install from this one", format, args...)
+		"get the bundle, and the public key, again from its publisher; do not install from this one", format, args...)
 }

@@ -26,7 +26,7 @@ func (b *Bundle) load(ctx context.Context) error {
 		return corrupt(b.name, "reading index.json: %w", err)
 	}
 	if idx.SchemaVersion != 2 || idx.MediaType != types.OCIImageIndex {
-		return corrupt(b.name, "index.json is no image index")
+		return corrupt(b.name, "index.json is not an image index")
 	}
 	var nodes []node
 	for i, d := range idx.Manifests {
@@ -38,7 +38,7 @@ func (b *Bundle) load(ctx context.Context) error {
 			}
 			nodes = append(nodes, n)
 		case d.ArtifactType != "" || !d.MediaType.IsImage() || d.Platform == nil:
-			return corrupt(b.name, "manifest %d of index.json is not known", i+1)
+			return corrupt(b.name, "manifest %d of index.json is of an unknown kind", i+1)
 		}
 	}
 	if len(nodes) == 0 {
@@ -57,7 +57,7 @@ func (b *Bundle) load(ctx context.Context) error {
 		left -= len(p.images)
 	}
 	if left != 0 {
-		return corrupt(b.name, "index.json has %d images that were not put in", left)
+		return corrupt(b.name, "index.json has %d images that no platform of the bundle lists", left)
 	}
 	return b.choose()
 }
@@ -68,7 +68,7 @@ func (b *Bundle) choose() error {
 	b.platform = b.platforms[0]
 	for _, p := range b.platforms {
 		if name := p.contents.Info.platform(); seen[name] {
-			return corrupt(b.name, "it has the platform %s twice", name)
+			return corrupt(b.name, "it contains the platform %s twice", name)
 		}
 		seen[p.contents.Info.platform()] = true
 		if p.contents.Info.Arch == runtime.GOARCH {
@@ -85,7 +85,7 @@ func (b *Bundle) manifest(d v1.Descriptor) (v1.Manifest, error) {
 		return m, err
 	}
 	if m.MediaType != d.MediaType && m.MediaType != "" { // the specification makes the field optional
-		return m, corrupt(b.name, "the manifest %s is a %q and index.json has it as %q", d.Digest, m.MediaType, d.MediaType)
+		return m, corrupt(b.name, "the manifest %s is a %q, and index.json lists it as %q", d.Digest, m.MediaType, d.MediaType)
 	}
 	return m, nil
 }
@@ -103,7 +103,7 @@ func (b *Bundle) presentAll(m v1.Manifest) error {
 func (b *Bundle) present(d v1.Descriptor) error {
 	e, ok := b.blobs[d.Digest]
 	if !ok {
-		return corrupt(b.name, "the blob %s is not there", d.Digest)
+		return corrupt(b.name, "the blob %s is missing", d.Digest)
 	}
 	if e.size != d.Size {
 		return corrupt(b.name, "the blob %s has %d bytes, want %d", d.Digest, e.size, d.Size)
@@ -167,11 +167,11 @@ func (b *Bundle) loadPlatform(ctx context.Context, n node, manifests []v1.Descri
 	}
 	for name, digest := range n.config.Images {
 		if p.images[name].manifest.Digest != digest {
-			return nil, corrupt(b.name, "index.json does not hold the image %s that was put in", name)
+			return nil, corrupt(b.name, "index.json lacks the image %s, which the bundle lists", name)
 		}
 	}
 	if len(n.config.Images) != len(p.images) {
-		return nil, corrupt(b.name, "index.json has %d images and %d were put in", len(p.images), len(n.config.Images))
+		return nil, corrupt(b.name, "index.json has %d images, and the bundle lists %d", len(p.images), len(n.config.Images))
 	}
 	slices.SortFunc(p.contents.Images, func(x, y ImageInfo) int { return cmp.Compare(x.Name, y.Name) })
 	slices.SortFunc(p.contents.Files, func(x, y FileInfo) int { return cmp.Compare(x.Path, y.Path) })
@@ -188,7 +188,7 @@ func (b *Bundle) loadFiles(p *platform, m v1.Manifest) error {
 			return corrupt(b.name, "%w", err)
 		}
 		if _, ok := p.files[info.Path]; ok || l.MediaType != fileType {
-			return corrupt(b.name, "the file %s is there twice, or of an unknown kind", info.Path)
+			return corrupt(b.name, "the file %s occurs twice, or is of an unknown kind", info.Path)
 		}
 		p.files[info.Path] = file{info, l}
 		p.contents.Files = append(p.contents.Files, info)
@@ -225,7 +225,7 @@ func decode(raw []byte, into any) error {
 		return err
 	}
 	if _, err := d.Token(); !errors.Is(err, io.EOF) {
-		return fmt.Errorf("something follows the document at byte %d", d.InputOffset())
+		return fmt.Errorf("there is more data after the document, at byte %d", d.InputOffset())
 	}
 	return nil
 }

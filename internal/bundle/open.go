@@ -140,7 +140,7 @@ func (b *Bundle) scan(ctx context.Context, size int64) error {
 			return truncated(b.name, "it ends after %d bytes, within %s", size, h.Name)
 		}
 		if n > maxEntries || h.Typeflag != tar.TypeReg {
-			return corrupt(b.name, "entry %d, %q, does not belong into a bundle", n+1, h.Name)
+			return corrupt(b.name, "entry %d, %q, does not belong in a bundle", n+1, h.Name)
 		}
 		if err := b.entry(t, h, offset); err != nil {
 			return err
@@ -160,10 +160,10 @@ func (b *Bundle) entry(t io.Reader, h *tar.Header, offset int64) error {
 	if digest, ok := strings.CutPrefix(h.Name, blobPrefix); ok {
 		hash, err := v1.NewHash("sha256:" + digest)
 		if err != nil {
-			return corrupt(b.name, "the entry %q does not belong into a bundle", h.Name)
+			return corrupt(b.name, "the entry %q does not belong in a bundle", h.Name)
 		}
 		if _, ok := b.blobs[hash]; ok {
-			return corrupt(b.name, "the blob %s is there twice", hash)
+			return corrupt(b.name, "the blob %s occurs twice", hash)
 		}
 		b.blobs[hash] = extent{b.r, offset, h.Size}
 		return nil
@@ -181,7 +181,7 @@ func (b *Bundle) entry(t io.Reader, h *tar.Header, offset int64) error {
 	case h.Name == signatureName && b.signature == nil:
 		b.signature = doc
 	case h.Name != layoutName || string(doc) != layoutJSON:
-		return corrupt(b.name, "the entry %q does not belong into a bundle", h.Name)
+		return corrupt(b.name, "the entry %q does not belong in a bundle", h.Name)
 	}
 	return nil
 }

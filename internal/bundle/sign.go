@@ -47,7 +47,7 @@ func (b *Bundle) CheckSignature(key ed25519.PublicKey) error {
 	case b.signature == nil:
 		return badSignature(b.name, "it has no signature")
 	case !ed25519.Verify(key, b.index, b.signature):
-		return badSignature(b.name, "it was signed with another key, or changed since")
+		return badSignature(b.name, "it was signed with another key, or changed after it was signed")
 	}
 	return nil
 }

@@ -34,7 +34,7 @@ func (b *Bundle) openBase(ctx context.Context, since *Since) error {
 		return nil
 	}
 	if b.since = since; since.Name != filepath.Base(since.Name) || since.Name == "." || since.Name == ".." {
-		return corrupt(b.name, "it was made since a bundle with the name %q", since.Name)
+		return corrupt(b.name, "it names the bundle %q as its base", since.Name)
 	}
 	base, err := openAs(ctx, filepath.Join(filepath.Dir(b.name), since.Name), since.ID)
 	var other *otherIDError

@@ -58,7 +58,7 @@ func (c Client) Send(ctx context.Context, r Report) error {
 	}
 	defer res.Body.Close()
 	if res.StatusCode != http.StatusOK {
-		return fmt.Errorf("reporting to the cluster: the API server answers %s", res.Status)
+		return fmt.Errorf("reporting to the cluster: the API server answered %s", res.Status)
 	}
 	return nil
 }

@@ -116,7 +116,7 @@ func (a *Agent) takeOver(ctx context.Context, server mysql.Replication, taken Re
 		if !k.record.Force {
 			return errors.Join(err, l.resume(ctx, db))
 		}
-		a.log.Warn("what was received is not applied", "error", err)
+		a.log.Warn("the received changes are not applied", "error", err)
 	}
 	k.unanswered = k.lease.ResourceVersion
 	if err := k.write(ctx, taken); err != nil {
@@ -154,7 +154,7 @@ func (a *Agent) drain(ctx context.Context, db *mysql.Admin) error {
 		case mysql.Sequence(r.Applied) >= mysql.Sequence(r.Received):
 			return nil
 		case !r.Applying:
-			return fmt.Errorf("applying what was received: %s", r.Error)
+			return fmt.Errorf("applying the received changes: %s", r.Error)
 		}
 		a.alive.Store(time.Now().UnixNano())
 		select {

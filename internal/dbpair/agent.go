@@ -89,7 +89,7 @@ func (a *Agent) Run(ctx context.Context) error {
 		if err := a.follow(ctx, v.Server, d); err != nil {
 			problem = err.Error()
 			if problem != a.problem {
-				a.log.Warn("not done", "act", d.Act, "error", err)
+				a.log.Warn("the action failed", "act", d.Act, "error", err)
 			}
 		}
 		a.problem = problem
@@ -110,7 +110,7 @@ func (a *Agent) Alive() bool { return time.Since(time.Unix(0, a.alive.Load())) <
 func (a *Agent) look(ctx context.Context) View {
 	l, k := a.local, &a.keeper
 	if l.process != nil && l.process.ended() {
-		a.log.Warn("the server has ended", "state", l.process.cmd.ProcessState.String(), "mode", l.mode)
+		a.log.Warn("the server exited", "state", l.process.cmd.ProcessState.String(), "mode", l.mode)
 		l.stop(true)
 	}
 	a.copier.collect(ctx)
@@ -181,7 +181,7 @@ func (a *Agent) leave(ctx context.Context) {
 		defer cancel()
 		r.Promote = r.InSync
 		if err := a.keeper.write(ctx, r); err != nil {
-			a.log.Warn("the primary ends without handing over", "error", err)
+			a.log.Warn("the primary stops without handing over", "error", err)
 		}
 	}
 	a.local.stop(handsOver)

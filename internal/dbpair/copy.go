@@ -105,7 +105,7 @@ func copyAll(ctx context.Context, from, to mysql.Config) (at string, err error) 
 		return "", err
 	}
 	if !slices.Equal(databases, now) { // one that was created before the snapshot would be missing
-		return "", errors.New("databases were made or dropped during the copy")
+		return "", errors.New("databases were created or dropped during the copy")
 	}
 	got, err := dump.Examine(ctx, target, databases)
 	if err != nil {
@@ -159,7 +159,7 @@ func (c *copier) collect(ctx context.Context) {
 		}
 		if err != nil {
 			c.problem, c.failed = err.Error(), time.Now() // beginLog may have failed as well
-			c.log.Warn("not copied", "error", err)
+			c.log.Warn("copying the primary failed", "error", err)
 			return
 		}
 		c.problem = ""

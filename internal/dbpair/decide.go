@@ -180,7 +180,7 @@ func replicated(v View) Decision {
 	healthy := v.Peer.Mode == Replica && v.Peer.Applying && v.Peer.Connected && v.Peer.Complete
 	switch {
 	case r.InSync != "" && !v.Server.SemiSync:
-		return Decision{Act: WaitForPeer, Why: "the record says that the replica is in sync", Write: &r}
+		return Decision{Act: WaitForPeer, Why: "the record lists the replica as in sync", Write: &r}
 	case r.InSync != "" && v.Unacknowledged > v.Silence:
 		r.InSync = ""
 		return Decision{Act: GoOnAlone, Why: "the replica does not acknowledge", Write: &r}
@@ -244,9 +244,9 @@ func asReplica(v View) Decision {
 	case v.Record.Copy == v.Me && v.Record.InSync != v.Me:
 		r := v.Record
 		r.Copy = ""
-		return Decision{Act: Copy, Why: "a new copy was asked for", Write: &r}
+		return Decision{Act: Copy, Why: "a new copy was requested", Write: &r}
 	case !v.Complete && v.CopyFailed > 0 && v.CopyFailed < v.CopyAgain:
-		return Decision{Act: Wait, Why: "the copy failed, and starts over soon"}
+		return Decision{Act: Wait, Why: "the copy failed and will start over soon"}
 	case !v.Complete || v.Diverged:
 		return Decision{Act: Copy, Why: map[bool]string{true: "it has changes that the primary does not have", false: "it has no copy yet"}[v.Diverged]}
 	case v.Lacking != "" && v.Record.InSync != v.Me:
@@ -268,7 +268,7 @@ func asReplica(v View) Decision {
 		return Decision{Act: Wait, Why: v.Lacking + ": it copies again once the primary continues alone"}
 	}
 	if v.Server.Code == lostLog && !v.Server.Connected {
-		return Decision{Act: Copy, Why: "the primary no longer has the changes that it lacks"}
+		return Decision{Act: Copy, Why: "the primary no longer has the changes that the replica lacks"}
 	}
 	return Decision{Act: Wait, Why: "it replicates"}
 }

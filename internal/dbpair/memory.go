@@ -73,7 +73,7 @@ func recall(file string) (memory, error) {
 		err = fmt.Errorf("it names a primary %q", m.Known.Primary)
 	}
 	if err != nil {
-		return memory{}, fmt.Errorf("reading who was the primary from %s: %w", file, err)
+		return memory{}, fmt.Errorf("reading the last known primary from %s: %w", file, err)
 	}
 	return m, nil
 }
@@ -84,7 +84,7 @@ func (m memory) save(file string) error {
 		err = disk.Replace(file, raw)
 	}
 	if err != nil {
-		return fmt.Errorf("keeping who is the primary in %s: %w", file, err)
+		return fmt.Errorf("storing the current primary in %s: %w", file, err)
 	}
 	return nil
 }

@@ -30,7 +30,7 @@ func (p *progress) catchUp(ctx context.Context, r mysql.Replication, primary rem
 	p.caughtUp = p.caughtUp || mysql.Sequence(r.Received) >= mysql.Sequence(p.target)
 }
 
-const lacksOwners = "it has no record of who owns which database"
+const lacksOwners = "it has no record of the owners of the databases"
 
 // lookForOwners detects a replica that was copied without the record of owners, as earlier versions did. Such a replica stops at the next database
 // that is created, and if it became the primary, backups and updates would find no database of any cloud.

@@ -49,21 +49,21 @@ func settle(v View) Decision {
 	case !v.Reached:
 		return Decision{Act: act, Why: v.unread()}
 	case v.Record.Unsettled == "":
-		r := v.Record.Doubted(fmt.Sprintf("etcd went back: the record is of term %d, and %s remembers term %d", v.Record.Term, v.Me, v.Known.Term))
+		r := v.Record.Doubted(fmt.Sprintf("etcd was reset to an earlier state: the record is of term %d, and %s remembers term %d", v.Record.Term, v.Me, v.Known.Term))
 		return Decision{Act: act, Why: r.Unsettled, Write: &r}
 	case act == Stop:
 		return Decision{Act: Stop, Why: "another server may be the primary: " + v.Record.Unsettled}
 	case v.Record.Promote == v.Me && v.Record.Force && v.Complete && v.Unchanged > v.Forced:
 		return forced(v)
 	case !v.Heard:
-		return Decision{Act: Wait, Why: "it waits for what " + Peer(v.Me) + " remembers: " + v.Record.Unsettled + lost}
+		return Decision{Act: Wait, Why: "it waits for the state that " + Peer(v.Me) + " remembers: " + v.Record.Unsettled + lost}
 	}
 	latest, sure := v.latest()
 	switch {
 	case !sure:
 		return Decision{Act: Wait, Why: fmt.Sprintf("both servers were the primary in term %d: choose the one to keep with ocadm cluster database promote --force --server", latest.Term)}
 	case latest.Primary != v.Me:
-		return Decision{Act: Wait, Why: latest.Primary + " was the primary last, and is to be it again"}
+		return Decision{Act: Wait, Why: latest.Primary + " was the primary last, and will be the primary again"}
 	}
 	r := Record{Primary: v.Me, Term: latest.Term + 1}
 	if latest.InSync == Peer(v.Me) {

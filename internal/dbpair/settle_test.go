@@ -109,7 +109,7 @@ func TestSettle(t *testing.T) {
 			v.Known, v.Complete, v.Peer.Known = dbpair.Known{}, false, dbpair.Known{Primary: first, Term: 3}
 		}, dbpair.Wait, dbpair.Record{Primary: first, InSync: second, Term: 4}, "in term 3"},
 		"the other one is silent":          {func(v *dbpair.View) { v.Heard, v.Peer = false, dbpair.Member{} }, dbpair.Wait, dbpair.Record{}, "promote --force"},
-		"its report is of an earlier time": {func(v *dbpair.View) { v.Heard = false }, dbpair.Wait, dbpair.Record{}, "it waits for what " + second},
+		"its report is of an earlier time": {func(v *dbpair.View) { v.Heard = false }, dbpair.Wait, dbpair.Record{}, "it waits for the state that " + second},
 		"both were the primary": {func(v *dbpair.View) {
 			v.Known, v.Peer.Known = dbpair.Known{Primary: first, Term: 4}, dbpair.Known{Primary: second, Term: 4}
 		}, dbpair.Wait, dbpair.Record{}, "both servers were the primary in term 4"},

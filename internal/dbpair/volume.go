@@ -47,7 +47,7 @@ func (f Files) confirm() error {
 // empty creates a new data directory. It keeps a complete copy beside it until the next time.
 func (f Files) empty(ctx context.Context, p Programs) error {
 	if err := f.keep(); err != nil {
-		return fmt.Errorf("keeping what the server had: %w", err)
+		return fmt.Errorf("keeping the server's earlier data: %w", err)
 	}
 	if err := os.RemoveAll(f.data()); err != nil {
 		return fmt.Errorf("emptying the data directory: %w", err)
@@ -56,7 +56,7 @@ func (f Files) empty(ctx context.Context, p Programs) error {
 	cmd := exec.CommandContext(ctx, p.Install[0], append(append([]string{}, p.Install[1:]...), "--datadir="+f.data())...)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		_, _ = p.Output.Write(out)
-		return fmt.Errorf("making a data directory: %w", err)
+		return fmt.Errorf("creating a data directory: %w", err)
 	}
 	return nil
 }

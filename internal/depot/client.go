@@ -116,19 +116,19 @@ func (c *Client) explain(ctx context.Context, what string, err error) error {
 	case err == nil || ctx.Err() != nil:
 		return err
 	case errors.As(err, &other):
-		return finding.Errorf(CodeWrongBlob, fmt.Sprintf("The depot at %s sent something else than %s", c.address, what),
+		return finding.Errorf(CodeWrongBlob, fmt.Sprintf("The depot at %s sent something other than %s", c.address, what),
 			"run the command again; if it repeats, give --bundle FILE", "%w", err)
 	case errors.As(err, &status) && status.Code == http.StatusUnauthorized:
 		return finding.Errorf(CodeRefused, "The depot at "+c.address+" refuses the token",
 			"on a control-plane node, run: ocadm token create --print-join-command", "%w", err)
 	case errors.As(err, &status) && status.Code == http.StatusTooManyRequests:
-		return finding.Errorf(CodeUnreachable, "The depot at "+c.address+" lets this machine wait, after wrong tokens from its address",
+		return finding.Errorf(CodeUnreachable, "The depot at "+c.address+" makes this machine wait after wrong tokens from its address",
 			"wait a minute; then run the command again", "%w", err)
 	}
 	return finding.Errorf(CodeUnreachable, fmt.Sprintf("%s cannot be downloaded from the depot at %s", what, c.address), reach, "%w", err)
 }
 
-const reach = "see that this machine reaches that address; then run the command again, or give --bundle FILE; --depot none downloads from the internet"
+const reach = "make sure that this machine can reach that address; then run the command again, or give --bundle FILE; --depot none downloads from the internet"
 
 // Unreachable returns the finding for a depot that does not answer at all.
 func (c *Client) Unreachable(err error) error {

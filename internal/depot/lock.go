@@ -37,7 +37,7 @@ func (s *Store) alone(ctx context.Context, do func() error) error {
 		return do()
 	})
 	if !ran && errors.Is(err, errStored) {
-		return finding.Errorf(CodeBusy, "The depot in "+s.dir+" is being filled", "wait for it, ocadm depot status shows what is complete; then run the command again", "%w", err)
+		return finding.Errorf(CodeBusy, "The depot in "+s.dir+" is being filled", "wait until it is filled (see ocadm depot status); then run the command again", "%w", err)
 	}
 	return err
 }

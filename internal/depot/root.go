@@ -115,7 +115,7 @@ func (s *Store) rootFile(name string) string { return filepath.Join(s.rootDir(),
 // SetRoot stores a root, replacing an older one of the same name. Everything that it needs must already be stored.
 func (s *Store) SetRoot(ctx context.Context, r Root) error {
 	if !rootName.MatchString(r.Name) {
-		return fmt.Errorf("storing the root %q: this is no name", r.Name)
+		return fmt.Errorf("storing the root %q: this is not a valid name", r.Name)
 	}
 	if h, lacks := s.lacks(ctx, r); lacks {
 		return fmt.Errorf("storing the root %s: it needs %s: %w", r.Name, h, ErrAbsent)

@@ -199,7 +199,7 @@ func (s *Store) inUse(ctx context.Context) []string {
 	}
 	list, err := s.InUse(ctx)
 	if err != nil {
-		slog.Warn("the depot does not know which images are in use", "err", err)
+		slog.Warn("the depot cannot determine which images are in use", "err", err)
 	}
 	return list
 }

@@ -71,7 +71,7 @@ func CertificateFiles(cert, key string) func(*tls.ClientHelloInfo) (*tls.Certifi
 		case last == nil:
 			return nil, fmt.Errorf("reading the depot's certificate: %w", err)
 		default:
-			slog.Warn("the depot keeps its certificate", "err", err)
+			slog.Warn("the depot continues with its old certificate", "err", err)
 		}
 		return last, nil
 	}

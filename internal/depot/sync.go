@@ -21,12 +21,12 @@ func (s *Store) Follow(ctx context.Context, every time.Duration, peers func(cont
 	wait.NonSlidingUntilWithContext(ctx, func(ctx context.Context) {
 		list, err := peers(ctx)
 		if err != nil && ctx.Err() == nil {
-			slog.Warn("the depot does not find those of other control-plane nodes", "err", err)
+			slog.Warn("the depot cannot find the depots of other control-plane nodes", "err", err)
 		}
 		for _, c := range list {
 			changed, err := s.Sync(ctx, c)
 			if err != nil && ctx.Err() == nil {
-				slog.Warn("the depot does not follow another one", "address", c.address, "err", err)
+				slog.Warn("the depot cannot follow another depot", "address", c.address, "err", err)
 			}
 			for _, name := range changed {
 				slog.Info("the depot has taken over a root", "address", c.address, "root", name)

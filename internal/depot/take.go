@@ -59,7 +59,7 @@ func (r *Remote) series() string {
 func (r *Remote) CheckPlatform(arch, kubernetes string) error {
 	if len(r.contents.Files)+len(r.contents.Images) == 0 || arch != r.contents.Info.Arch {
 		return finding.New(bundle.CodeWrongPlatform, fmt.Sprintf("%s has nothing for linux/%s", r.title(), arch), "",
-			"serve a bundle that was made with --arch "+arch)
+			"serve a bundle that was created with --arch "+arch)
 	}
 	var have []string
 	for _, i := range r.contents.Images {
@@ -71,7 +71,7 @@ func (r *Remote) CheckPlatform(arch, kubernetes string) error {
 		return nil
 	}
 	return finding.New(bundle.CodeWrongVersion, fmt.Sprintf("%s is for Kubernetes %s, and %s is to be installed", r.title(), strings.Join(have, ", "), kubernetes), "",
-		fmt.Sprintf("add --kubernetes-version %s; or serve a bundle that was made with --kubernetes-version %s", have[0], kubernetes))
+		fmt.Sprintf("add --kubernetes-version %s; or serve a bundle that was created with --kubernetes-version %s", have[0], kubernetes))
 }
 
 // CheckImages returns a finding that names the images that the depot lacks.
@@ -86,7 +86,7 @@ func (r *Remote) CheckImages(images []string) error {
 		return nil
 	}
 	return finding.New(bundle.CodeMissingImages, r.title()+" lacks images that this run needs", strings.Join(missing, ", "),
-		"serve a bundle that has them; this shows what is in one: ocadm bundle list FILE").With(missing...)
+		"serve a bundle that contains them; this shows the content of a bundle: ocadm bundle list FILE").With(missing...)
 }
 
 func (r *Remote) title() string { return "The depot at " + r.client.address }

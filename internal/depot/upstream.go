@@ -65,7 +65,7 @@ func NewUpstream(s *Store, registries func() (registry.Client, error)) (*Upstrea
 	}
 	list, err := s.Wants()
 	if err != nil {
-		slog.Warn("the depot has forgotten which images it was to copy", "err", err)
+		slog.Warn("the depot lost its list of images to copy", "err", err)
 	}
 	for _, w := range list {
 		u.wants[w.Image] = w
@@ -129,7 +129,7 @@ func (u *Upstream) finish(ctx context.Context, w Want, err error) {
 		u.wants[w.Image] = next
 		slog.Warn("the depot has not copied an image yet", "image", w.Image, "err", err, "again", next.Next)
 	} else {
-		slog.Warn("the depot does not copy an image", "image", w.Image, "err", err)
+		slog.Warn("the depot no longer tries to copy an image", "image", w.Image, "err", err)
 	}
 	u.changed()
 }
@@ -137,7 +137,7 @@ func (u *Upstream) finish(ctx context.Context, w Want, err error) {
 // changed wakes Run and saves the list. The caller holds the lock.
 func (u *Upstream) changed() {
 	if err := u.store.setWants(u.wants); err != nil {
-		slog.Warn("the depot would forget in a restart which images it is to copy", "err", err)
+		slog.Warn("the depot cannot save its list of images to copy, and would lose it at a restart", "err", err)
 	}
 	select {
 	case u.wake <- struct{}{}:

@@ -118,7 +118,7 @@ func (s *Store) Wants() ([]Want, error) {
 		err = json.Unmarshal(raw, &list)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("reading which images the depot is to copy: %w", err)
+		return nil, fmt.Errorf("reading the list of images to copy: %w", err)
 	}
 	return list, nil
 }
@@ -128,7 +128,7 @@ func (s *Store) setWants(wants map[string]Want) error {
 	list := slices.AppendSeq([]Want{}, maps.Values(wants))
 	slices.SortFunc(list, func(a, b Want) int { return cmp.Or(a.Since.Compare(b.Since), strings.Compare(a.Image, b.Image)) })
 	if err := s.placeJSON(s.wantsFile(), list); err != nil {
-		return fmt.Errorf("noting which images the depot is to copy: %w", err)
+		return fmt.Errorf("saving the list of images to copy: %w", err)
 	}
 	return nil
 }

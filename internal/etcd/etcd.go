@@ -75,7 +75,7 @@ func Open(ctx context.Context, c Config) (*Client, error) {
 		})},
 	})
 	if err != nil {
-		return nil, fmt.Errorf("making a client of etcd: %w", err)
+		return nil, fmt.Errorf("creating a client for etcd: %w", err)
 	}
 	return &Client{members: c.Members, v3: v3}, nil
 }
@@ -158,7 +158,7 @@ func (c *Client) look(ctx context.Context) ([]member, error) {
 func (c *Client) status(ctx context.Context, m member) (*clientv3.StatusResponse, error) {
 	switch {
 	case m.client == "":
-		return nil, fmt.Errorf("etcd has a member %q at %q, which is not one of the cloud's", m.name, m.PeerURLs)
+		return nil, fmt.Errorf("etcd has a member %q at %q, which does not belong to the cloud", m.name, m.PeerURLs)
 	case !m.Started():
 		return nil, fmt.Errorf("member %s of etcd has not started yet", m.name)
 	}
@@ -166,10 +166,10 @@ func (c *Client) status(ctx context.Context, m member) (*clientv3.StatusResponse
 	defer cancel()
 	s, err := c.v3.Status(ctx, m.client)
 	if err != nil {
-		return nil, fmt.Errorf("asking member %s of etcd: %w", m.name, err)
+		return nil, fmt.Errorf("querying member %s of etcd: %w", m.name, err)
 	}
 	if s.Leader == 0 {
-		return nil, fmt.Errorf("member %s of etcd knows no leader", m.name)
+		return nil, fmt.Errorf("member %s of etcd has no leader", m.name)
 	}
 	return s, nil
 }

@@ -277,10 +277,10 @@ func TestUnwell(t *testing.T) {
 	c := &Client{members: make([]Member, 2)}
 	for want, all := range map[string][]member{
 		"": {{name: "a", status: is(false)}, {name: "b", status: is(false)}},
-		"member b of etcd is a learner: its join has not ended": {{name: "a", status: is(false)}, {name: "b", status: is(true)}},
-		"member a of etcd reports NOSPACE":                      {{name: "a", status: is(false, "NOSPACE")}, {name: "b", status: is(false)}},
-		"asking b":                                              {{name: "a", status: is(false)}, {name: "b", err: errors.New("asking b")}},
-		"etcd has 1 members, and is meant to have 2":            {{name: "a", status: is(false)}},
+		"member b of etcd is a learner: its join is not complete": {{name: "a", status: is(false)}, {name: "b", status: is(true)}},
+		"member a of etcd reports NOSPACE":                        {{name: "a", status: is(false, "NOSPACE")}, {name: "b", status: is(false)}},
+		"asking b":                                                {{name: "a", status: is(false)}, {name: "b", err: errors.New("asking b")}},
+		"etcd has 1 members, and should have 2":                   {{name: "a", status: is(false)}},
 	} {
 		if got := c.unwell(all); got != want {
 			t.Errorf("%q, want %q", got, want)

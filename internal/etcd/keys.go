@@ -19,7 +19,7 @@ type Entry struct {
 }
 
 // ErrChanged means that a key has changed since it was read.
-var ErrChanged = errors.New("it has changed meanwhile")
+var ErrChanged = errors.New("it was changed in the meantime")
 
 // keysTimeout limits one request for keys: the pods of a large cluster take some hundred MiB.
 const keysTimeout = time.Minute

@@ -89,7 +89,7 @@ func (c *Client) observe(ctx context.Context, m *etcdserverpb.Member) Observed {
 	o.Revision, o.Term, o.Index = s.Header.Revision, s.RaftTerm, s.RaftIndex
 	o.Leader, o.Answers, o.Alarms = s.Leader == m.ID, s.Leader != 0, slices.Clone(s.Errors)
 	if !o.Answers {
-		o.Problem = "it knows no leader: a majority of the members is needed"
+		o.Problem = "it has no leader: a majority of the members is needed"
 	}
 	return o
 }
@@ -115,11 +115,11 @@ func MustStay(all []Observed, id string) string {
 	}
 	switch {
 	case rest == 0:
-		return "it is the only member that votes: without it there is no etcd"
+		return "it is the only voting member: etcd cannot work without it"
 	case answer < voters/2+1:
 		return fmt.Sprintf("%d of %d voting members answer, and a change needs %d", answer, voters, voters/2+1)
 	case restAnswer < rest/2+1:
-		return fmt.Sprintf("of the %d voting members that would remain, %d answer, and %d have to", rest, restAnswer, rest/2+1)
+		return fmt.Sprintf("of the %d voting members that would remain, %d answer, and %d must answer", rest, restAnswer, rest/2+1)
 	}
 	return ""
 }
@@ -130,7 +130,7 @@ func (c *Client) Size(ctx context.Context, endpoint string) (int64, error) {
 	defer cancel()
 	s, err := c.v3.Status(ctx, endpoint)
 	if err != nil {
-		return 0, fmt.Errorf("asking etcd at %s: %w", endpoint, err)
+		return 0, fmt.Errorf("querying etcd at %s: %w", endpoint, err)
 	}
 	return s.DbSize, nil
 }

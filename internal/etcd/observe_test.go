@@ -16,7 +16,7 @@ func TestMustStay(t *testing.T) {
 		remove  string
 		why     string // "" if it can be removed
 	}{
-		{"u", "m0", "only member"},
+		{"u", "m0", "only voting member"},
 		{"uu", "m1", ""}, // one that answers remains
 		{"ud", "m1", "1 of 2"},
 		{"ud", "m0", "1 of 2"},
@@ -28,7 +28,7 @@ func TestMustStay(t *testing.T) {
 		{"uuudd", "m4", ""},
 		{"uuudd", "m0", "that would remain"},
 		{"ul", "m1", ""}, // a learner does not vote
-		{"ul", "m0", "only member"},
+		{"ul", "m0", "only voting member"},
 		{"uudl", "m2", ""},
 	} {
 		var all []Observed

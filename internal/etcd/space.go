@@ -58,13 +58,13 @@ func (c *Client) unwell(all []member) string {
 		case m.err != nil:
 			return m.err.Error()
 		case m.status.IsLearner:
-			return fmt.Sprintf("member %s of etcd is a learner: its join has not ended", m.name)
+			return fmt.Sprintf("member %s of etcd is a learner: its join is not complete", m.name)
 		case len(m.status.Errors) > 0:
 			return fmt.Sprintf("member %s of etcd reports %s", m.name, strings.Join(m.status.Errors, ", "))
 		}
 	}
 	if len(all) != len(c.members) {
-		return fmt.Sprintf("etcd has %d members, and is meant to have %d", len(all), len(c.members))
+		return fmt.Sprintf("etcd has %d members, and should have %d", len(all), len(c.members))
 	}
 	return ""
 }

@@ -143,8 +143,8 @@ func removeDead(ctx context.Context, socket string) error {
 	switch {
 	case err == nil:
 		c.Close()
-		return finding.New(CodeSocket, "Another server listens on "+socket, "an executor runs already",
-			"ss -xlp src "+socket+" shows the process; stop it, for instance: systemctl stop yunion-executor")
+		return finding.New(CodeSocket, "Another server listens on "+socket, "an executor is already running",
+			"ss -xlp src "+socket+" shows the process; stop it, for example: systemctl stop yunion-executor")
 	case !errors.Is(err, syscall.ECONNREFUSED):
 		return unusable(socket, err)
 	}

@@ -92,7 +92,7 @@ func (f Fetcher) Fetch(ctx context.Context, url, file, want string, p Progress) 
 	})
 	if err != nil {
 		if size > 0 {
-			err = fmt.Errorf("%w; %d bytes are kept, and the next run continues from there", err, size)
+			err = fmt.Errorf("%w; %d bytes were kept, and the next run continues from there", err, size)
 		}
 		return err
 	}

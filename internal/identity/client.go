@@ -104,7 +104,7 @@ func newTransport(o Options) (http.RoundTripper, error) {
 	if len(o.CAPEM) > 0 {
 		cfg.RootCAs = x509.NewCertPool()
 		if !cfg.RootCAs.AppendCertsFromPEM(o.CAPEM) {
-			return nil, errors.New("identity: the CA holds no certificate")
+			return nil, errors.New("identity: the CA contains no certificate")
 		}
 	}
 	base, ok := http.DefaultTransport.(*http.Transport)
@@ -203,7 +203,7 @@ func (c *Client) send(ctx context.Context, r request, token string, out any) (ht
 	}
 	if err := json.Unmarshal(data, out); err != nil {
 		// The parser's message may quote the response.
-		return nil, &Error{Status: resp.StatusCode, Class: ClassMalformed, Op: r.op, URL: r.url, Title: "the answer is not the JSON that was expected"}
+		return nil, &Error{Status: resp.StatusCode, Class: ClassMalformed, Op: r.op, URL: r.url, Title: "the response is not the expected JSON"}
 	}
 	return resp.Header, nil
 }

@@ -75,9 +75,9 @@ func write[T any](ctx context.Context, c *Client, method, op, target, singular s
 func decode(r request, raw json.RawMessage, out any) error {
 	if len(raw) == 0 || json.Unmarshal(raw, out) != nil {
 		if len(raw) == 0 && r.method == http.MethodGet {
-			return &Error{Status: http.StatusOK, Class: ClassMalformed, Op: r.op, URL: r.url, Title: "the answer lacks what was asked for"}
+			return &Error{Status: http.StatusOK, Class: ClassMalformed, Op: r.op, URL: r.url, Title: "the response lacks the requested data"}
 		}
-		return &Error{Status: http.StatusOK, Class: ClassMalformed, Op: r.op, URL: r.url, Title: "the answer is not the JSON that was expected"}
+		return &Error{Status: http.StatusOK, Class: ClassMalformed, Op: r.op, URL: r.url, Title: "the response is not the expected JSON"}
 	}
 	return nil
 }

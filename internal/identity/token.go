@@ -96,7 +96,7 @@ func (c *Client) login(ctx context.Context, user, password, project string) (*to
 	}
 	t := &token{id: header.Get("X-Subject-Token"), expires: answer.Token.ExpiresAt, user: answer.Token.User, project: answer.Token.Project}
 	if t.id == "" {
-		return nil, &Error{Status: http.StatusOK, Class: ClassMalformed, Op: r.op, URL: r.url, Title: "the answer has no X-Subject-Token"}
+		return nil, &Error{Status: http.StatusOK, Class: ClassMalformed, Op: r.op, URL: r.url, Title: "the response has no X-Subject-Token"}
 	}
 	return t, nil
 }

@@ -21,7 +21,7 @@ type Account struct {
 // EnsureUser creates the user, or corrects its flags, enables it, and resets its password if logging in with it fails.
 func (c *Client) EnsureUser(ctx context.Context, s *Snapshot, want Account) (id string, changed bool, err error) {
 	if want.Password == "" {
-		return "", false, &Error{Class: ClassMismatch, Op: creating(users, want.Name), Title: "an account without a password is not made"}
+		return "", false, &Error{Class: ClassMismatch, Op: creating(users, want.Name), Title: "an account needs a password"}
 	}
 	user, ok := s.User(want.Name)
 	if !ok {
@@ -88,7 +88,7 @@ func (c *Client) EnsureUserRole(ctx context.Context, s *Snapshot, user, project,
 
 // AllowWebConsole lets the user (id or name) log in at the web console.
 func (c *Client) AllowWebConsole(ctx context.Context, user string) (changed bool, err error) {
-	op := fmt.Sprintf("opening the web console to user %q", user)
+	op := fmt.Sprintf("allowing user %q to use the web console", user)
 	u, err := get[User](ctx, c, c.o.AuthURL, "users", "user", user)
 	if err != nil {
 		return false, err

@@ -16,13 +16,13 @@ func (c *Client) WebLogin(ctx context.Context, baseURL string) (string, error) {
 	base := strings.TrimSuffix(baseURL, "/") + "/api/v1/auth/"
 	// The gateway treats a longer password as AES-CBC text, and aborts unless it consists of whole blocks.
 	if n := len(c.o.Password); n > aes.BlockSize && n%aes.BlockSize != 0 {
-		_, err := c.send(ctx, request{op: "asking the gateway for its regions", method: http.MethodGet, url: base + "regions"}, "", nil)
-		return "names its regions", err
+		_, err := c.send(ctx, request{op: "reading the regions from the gateway", method: http.MethodGet, url: base + "regions"}, "", nil)
+		return "lists its regions", err
 	}
 	body := map[string]string{"username": c.o.Username, "password": base64.StdEncoding.EncodeToString([]byte(c.o.Password)), "domain": c.o.Domain}
 	_, err := c.send(ctx, request{op: "logging in at the gateway", method: http.MethodPost, url: base + "login", body: body, secrets: []string{c.o.Password}}, "", nil)
 	if isStatus(err, http.StatusForbidden) {
-		return "keeps " + c.o.Username + " from the console", nil
+		return "denies " + c.o.Username + " access to the console", nil
 	}
 	return "logs in", err
 }

@@ -72,7 +72,7 @@ func Parse(raw []byte) (Table, error) {
 			return nil, fmt.Errorf("parsing the table of images: row %d (%q) is incomplete", n+1, i.Name)
 		}
 		if seen[i.Name] {
-			return nil, fmt.Errorf("parsing the table of images: %q is there twice", i.Name)
+			return nil, fmt.Errorf("parsing the table of images: %q occurs twice", i.Name)
 		}
 		seen[i.Name] = true
 	}

@@ -63,7 +63,7 @@ func TestParseRefuses(t *testing.T) {
 	for name, text := range map[string]string{
 		"an unknown field": "- {name: a, repository: r, tag: t, for: f, digset: x}",
 		"no tag":           "- {name: a, repository: r, for: f}",
-		"is there twice":   "- {name: a, repository: r, tag: t, for: f}\n- {name: a, repository: r, tag: t, for: f}",
+		"occurs twice":     "- {name: a, repository: r, tag: t, for: f}\n- {name: a, repository: r, tag: t, for: f}",
 	} {
 		_, err := Parse([]byte(text))
 		if err == nil {

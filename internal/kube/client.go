@@ -100,11 +100,11 @@ func NewKnowing(cfg *rest.Config, namespaced, global []schema.GroupVersionKind) 
 	}
 	web, err := rest.HTTPClientFor(Unlimited(cfg))
 	if err != nil {
-		return nil, fmt.Errorf("making a client of the API server: %w", err)
+		return nil, fmt.Errorf("creating a client for the API server: %w", err)
 	}
 	others, err := apiutil.NewDynamicRESTMapper(cfg, web)
 	if err != nil {
-		return nil, fmt.Errorf("making a client of the API server: %w", err)
+		return nil, fmt.Errorf("creating a client for the API server: %w", err)
 	}
 	return create(cfg, client.Options{HTTPClient: web, Mapper: meta.FirstHitRESTMapper{MultiRESTMapper: meta.MultiRESTMapper{known, others}}})
 }
@@ -118,7 +118,7 @@ func create(cfg *rest.Config, o client.Options) (client.WithWatch, error) {
 	o.Scheme = Scheme()
 	c, err := client.NewWithWatch(Unlimited(cfg), o)
 	if err != nil {
-		return nil, fmt.Errorf("making a client of the API server: %w", err)
+		return nil, fmt.Errorf("creating a client for the API server: %w", err)
 	}
 	return c, nil
 }

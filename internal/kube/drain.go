@@ -38,7 +38,7 @@ func Evictable(p *corev1.Pod) bool {
 func Cordon(ctx context.Context, c client.Client, node, owner string) error {
 	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: node}}
 	if err := Merge(ctx, c, n, client.FieldOwner(owner), map[string]any{"spec": map[string]any{"unschedulable": true}}); err != nil {
-		return fmt.Errorf("keeping new pods from node %s: %w", node, err)
+		return fmt.Errorf("cordoning node %s: %w", node, err)
 	}
 	return nil
 }

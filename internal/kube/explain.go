@@ -28,13 +28,13 @@ func Explain(err error) error {
 		}
 		return finding.Finding{
 			Code: "OCA-4203", Severity: finding.Error, What: "The API server" + at + " does not answer", Cause: to.Err.Error(),
-			Remedy: "is the address in the kubeconfig right, and does the control plane run? On its node: journalctl -u kubelet -n 50; ls /var/log/pods", Err: err,
+			Remedy: "check the address in the kubeconfig, and that the control plane runs; on its node: journalctl -u kubelet -n 50; ls /var/log/pods", Err: err,
 		}
 	case apierrors.IsUnauthorized(err):
 		return finding.Errorf("OCA-4204", "The API server rejects the credentials of the kubeconfig",
 			"use a newer kubeconfig: --kubeconfig FILE", "%w", err)
 	case apierrors.IsForbidden(err):
-		return finding.Errorf("OCA-4205", "The account of the kubeconfig may not do this",
+		return finding.Errorf("OCA-4205", "The account of the kubeconfig is not allowed to do this",
 			"use an administrator's kubeconfig: --kubeconfig "+AdminKubeconfig, "%w", err)
 	}
 	return err

@@ -148,11 +148,11 @@ func listOf(c client.Client, like client.Object) (client.ObjectList, error) {
 func made[T any](c client.Client, kind schema.GroupVersionKind) (out T, err error) {
 	o, err := c.Scheme().New(kind)
 	if err != nil {
-		return out, fmt.Errorf("making a %s: %w", kind.Kind, err)
+		return out, fmt.Errorf("creating a %s: %w", kind.Kind, err)
 	}
 	out, ok := o.(T)
 	if !ok {
-		return out, fmt.Errorf("%s is no %T", kind.Kind, &out)
+		return out, fmt.Errorf("%s is not a %T", kind.Kind, &out)
 	}
 	return out, nil
 }
@@ -161,7 +161,7 @@ func made[T any](c client.Client, kind schema.GroupVersionKind) (out T, err erro
 func trouble(err error) string {
 	switch {
 	case meta.IsNoMatchError(err):
-		return "the API server does not know the kind yet"
+		return "the API server does not serve the kind yet"
 	case apierrors.IsUnauthorized(err), apierrors.IsForbidden(err), errors.Is(err, context.DeadlineExceeded):
 		return err.Error()
 	}

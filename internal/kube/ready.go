@@ -22,7 +22,7 @@ import (
 func Ready(obj client.Object, pods []corev1.Pod) (bool, string) {
 	switch o := obj.(type) {
 	case nil:
-		return false, "it is not there"
+		return false, "it does not exist"
 	case *appsv1.Deployment:
 		ready, why := deployment(o)
 		return ready, because(why, ready, o.Spec.Selector, pods)
@@ -37,7 +37,7 @@ func Ready(obj client.Object, pods []corev1.Pod) (bool, string) {
 	case *apiextensionsv1.CustomResourceDefinition:
 		return definition(o)
 	}
-	return false, fmt.Sprintf("%T cannot be judged", obj)
+	return false, fmt.Sprintf("the readiness of a %T cannot be determined", obj)
 }
 
 // ReadyOn returns a function like Ready that considers only the DaemonSet's pod on one node.
@@ -70,7 +70,7 @@ func deployment(d *appsv1.Deployment) (bool, string) {
 	s := d.Status
 	switch {
 	case s.ObservedGeneration < d.Generation:
-		return false, "its controller has not seen it yet"
+		return false, "its controller has not observed it yet"
 	case s.UpdatedReplicas < want:
 		return false, fmt.Sprintf("%d of %d pods are of the new version", s.UpdatedReplicas, want)
 	case s.Replicas > s.UpdatedReplicas:
@@ -85,9 +85,9 @@ func daemonSet(d *appsv1.DaemonSet) (bool, string) {
 	s := d.Status
 	switch {
 	case s.ObservedGeneration < d.Generation:
-		return false, "its controller has not seen it yet"
+		return false, "its controller has not observed it yet"
 	case s.DesiredNumberScheduled == 0:
-		return false, "no node takes its pods"
+		return false, "no node matches its pods"
 	case s.UpdatedNumberScheduled < s.DesiredNumberScheduled:
 		return false, fmt.Sprintf("%d of %d pods are of the new version", s.UpdatedNumberScheduled, s.DesiredNumberScheduled)
 	case s.NumberAvailable < s.DesiredNumberScheduled:
@@ -101,7 +101,7 @@ func statefulSet(d *appsv1.StatefulSet) (bool, string) {
 	s := d.Status
 	switch {
 	case s.ObservedGeneration < d.Generation:
-		return false, "its controller has not seen it yet"
+		return false, "its controller has not observed it yet"
 	case s.UpdateRevision != s.CurrentRevision && s.UpdatedReplicas < want:
 		return false, fmt.Sprintf("%d of %d pods are of the new version", s.UpdatedReplicas, want)
 	case s.ReadyReplicas < want:
@@ -140,7 +140,7 @@ func InternalIPs(n *corev1.Node) (addresses []string) {
 }
 
 func definition(d *apiextensionsv1.CustomResourceDefinition) (bool, string) {
-	why := "the API server has not taken it up yet"
+	why := "the API server does not serve it yet"
 	for _, c := range d.Status.Conditions {
 		switch {
 		case c.Type == apiextensionsv1.Established && c.Status == apiextensionsv1.ConditionTrue:
@@ -220,7 +220,7 @@ func PodTrouble(p *corev1.Pod) string {
 		return "not scheduled yet"
 	}
 	if len(p.Status.ContainerStatuses) == 0 {
-		return "the kubelet has not taken it up yet"
+		return "the kubelet has not picked it up yet"
 	}
 	for _, s := range p.Status.ContainerStatuses {
 		if s.State.Running != nil && !s.Ready {

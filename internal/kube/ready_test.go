@@ -54,7 +54,7 @@ func TestPodTrouble(t *testing.T) {
 		"running": {corev1.PodStatus{ContainerStatuses: []corev1.ContainerStatus{
 			{Name: "main", State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}},
 		}}, "container main runs and is not ready yet"},
-		"unseen": {corev1.PodStatus{}, "the kubelet has not taken it up yet"},
+		"unseen": {corev1.PodStatus{}, "the kubelet has not picked it up yet"},
 	} {
 		p := pod("p", 0, c.status)
 		if got := PodTrouble(&p); got != c.want {
@@ -80,20 +80,20 @@ func TestReady(t *testing.T) {
 		obj client.Object
 		why string // "" means ready
 	}{
-		"nothing":      {nil, "it is not there"},
+		"nothing":      {nil, "it does not exist"},
 		"deployment":   {change(func(*appsv1.DeploymentStatus) {}), ""},
-		"unseen":       {change(func(s *appsv1.DeploymentStatus) { s.ObservedGeneration = 1 }), "its controller has not seen it"},
+		"unseen":       {change(func(s *appsv1.DeploymentStatus) { s.ObservedGeneration = 1 }), "its controller has not observed it"},
 		"rolling":      {change(func(s *appsv1.DeploymentStatus) { s.UpdatedReplicas = 1 }), "1 of 2 pods are of the new version"},
 		"old pods":     {change(func(s *appsv1.DeploymentStatus) { s.Replicas = 3 }), "1 old pods have not ended"},
 		"unavailable":  {change(func(s *appsv1.DeploymentStatus) { s.AvailableReplicas = 1 }), "1 of 2 pods are ready: pod new: container main: ErrImagePull"},
-		"no nodes":     {&appsv1.DaemonSet{ObjectMeta: gen, Spec: appsv1.DaemonSetSpec{Selector: sel}, Status: appsv1.DaemonSetStatus{ObservedGeneration: 2}}, "no node takes its pods"},
+		"no nodes":     {&appsv1.DaemonSet{ObjectMeta: gen, Spec: appsv1.DaemonSetSpec{Selector: sel}, Status: appsv1.DaemonSetStatus{ObservedGeneration: 2}}, "no node matches its pods"},
 		"daemon set":   {&appsv1.DaemonSet{ObjectMeta: gen, Status: appsv1.DaemonSetStatus{ObservedGeneration: 2, DesiredNumberScheduled: 1, UpdatedNumberScheduled: 1, NumberAvailable: 1}}, ""},
 		"stateful set": {&appsv1.StatefulSet{ObjectMeta: gen, Status: appsv1.StatefulSetStatus{ObservedGeneration: 2, ReadyReplicas: 1}}, ""},
 		"stateful set rolling": {&appsv1.StatefulSet{ObjectMeta: gen, Spec: appsv1.StatefulSetSpec{Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "other"}}},
 			Status: appsv1.StatefulSetStatus{ObservedGeneration: 2, ReadyReplicas: 1, CurrentRevision: "a", UpdateRevision: "b"}}, "0 of 1 pods are of the new version"},
 		"node":           {node(corev1.ConditionTrue), ""},
 		"node not ready": {node(corev1.ConditionFalse), "cni plugin not initialized"},
-		"definition":     {&apiextensionsv1.CustomResourceDefinition{}, "the API server has not taken it up yet"},
+		"definition":     {&apiextensionsv1.CustomResourceDefinition{}, "the API server does not serve it yet"},
 	} {
 		ok, why := Ready(c.obj, []corev1.Pod{
 			pod("old", time.Hour, waiting("CrashLoopBackOff", "")), pod("new", time.Second, waiting("ErrImagePull", "")),

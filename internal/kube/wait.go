@@ -61,7 +61,7 @@ func waitReady(ctx context.Context, c client.WithWatch, obj client.Object, judge
 		pods = []client.ListOption{client.InNamespace(obj.GetNamespace())}
 	case *corev1.Node, *apiextensionsv1.CustomResourceDefinition:
 	default:
-		return fmt.Errorf("waiting for a %T is not known how to", typed)
+		return fmt.Errorf("waiting for a %T is not supported", typed)
 	}
 	return waitFor(ctx, c, typed, pods, judge, report)
 }
@@ -158,7 +158,7 @@ func (v *view) take(u contents, judge func(client.Object, []corev1.Pod) (bool, s
 	}
 	done, why := judge(v.object, v.pods)
 	if !done && v.object == nil && why == "" {
-		why = "it is not there"
+		why = "it does not exist"
 	}
 	return done, why
 }

@@ -87,7 +87,7 @@ func (f Fault) Run(ctx context.Context) error {
 		return err
 	}
 	if _, err := f.Exec.Run(ctx, exec.Command{Path: "systemd-run", Args: arguments(s, f.For)}); err != nil {
-		return fmt.Errorf("beginning the fault: %w", errors.Join(err, f.stop(ctx)))
+		return fmt.Errorf("starting the fault: %w", errors.Join(err, f.stop(ctx)))
 	}
 	over := time.NewTimer(f.For)
 	defer over.Stop()
@@ -114,7 +114,7 @@ func (f Fault) stop(ctx context.Context) error {
 func arguments(s scripts, length time.Duration) []string {
 	seconds := func(d time.Duration) string { return strconv.Itoa(int(d.Seconds())) }
 	return []string{
-		"--unit=" + Unit, "--collect", "--description=A fault of ocadm ha test, which ends by itself",
+		"--unit=" + Unit, "--collect", "--description=A fault of ocadm ha test, which ends automatically",
 		"--property=RuntimeMaxSec=" + seconds(length+grace), "--property=ExecStopPost=/bin/sh -c '" + s.restore + "'",
 		"/bin/sh", "-c", s.fault + "; exec sleep " + seconds(length),
 	}
@@ -126,7 +126,7 @@ func (f Fault) scripts() (scripts, error) {
 	case CutNode:
 		raw, err := os.ReadFile(filepath.Join(f.Root, arpIgnore))
 		if err != nil {
-			return scripts{}, fmt.Errorf("reading what the machine answers: %w", err)
+			return scripts{}, fmt.Errorf("reading the answers of the machine: %w", err)
 		}
 		return cut(strings.TrimSpace(string(raw))), nil
 	case KillKeepalived:
@@ -136,7 +136,7 @@ func (f Fault) scripts() (scripts, error) {
 	case PauseEtcd:
 		return f.signal("etcd", "etcd", "STOP", "CONT")
 	}
-	return scripts{}, fmt.Errorf("there is no fault %q", f.Kind)
+	return scripts{}, fmt.Errorf("unknown fault %q", f.Kind)
 }
 
 // cut silences the machine. A routing rule after the one for the machine's own addresses drops what it sends, including replies; connections within
@@ -175,7 +175,7 @@ func (f Fault) signal(pod, container, fault, restore string) (scripts, error) {
 func commandOf(manifest, container string) ([]string, error) {
 	raw, err := os.ReadFile(manifest)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("finding %s: this node has no %s", container, manifest)
+		return nil, fmt.Errorf("finding %s: this node does not have %s", container, manifest)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("reading the manifest of %s: %w", container, err)

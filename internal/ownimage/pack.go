@@ -46,12 +46,12 @@ var epoch = time.Unix(0, 0).UTC()
 func Pack(program string) (v1.Image, error) {
 	data, err := os.ReadFile(program)
 	if err != nil {
-		return nil, finding.Errorf(CodePack, "This program cannot be packed into an image", "see that "+program+" is there and readable", "%w", err)
+		return nil, finding.Errorf(CodePack, "This program cannot be packed into an image", "make sure that "+program+" exists and is readable", "%w", err)
 	}
 	arch, err := architecture(data)
 	if err != nil {
 		return nil, finding.Errorf(CodePack, program+" cannot be packed into an image",
-			"use an ocadm of a release, or build one with make build", "%w", err)
+			"use a released ocadm, or build one with make build", "%w", err)
 	}
 	l, err := newLayer(data)
 	if err != nil {
@@ -88,11 +88,11 @@ func Size(img v1.Image) (int64, error) {
 func architecture(program []byte) (string, error) {
 	f, err := elf.NewFile(bytes.NewReader(program))
 	if err != nil {
-		return "", fmt.Errorf("it is no Linux program: %w", err)
+		return "", fmt.Errorf("it is not a Linux program: %w", err)
 	}
 	for _, p := range f.Progs {
 		if p.Type == elf.PT_INTERP {
-			return "", errors.New("it is linked dynamically, and the image holds no libraries")
+			return "", errors.New("it is linked dynamically, and the image contains no libraries")
 		}
 	}
 	switch f.Machine {
@@ -101,7 +101,7 @@ func architecture(program []byte) (string, error) {
 	case elf.EM_AARCH64:
 		return "arm64", nil
 	default:
-		return "", fmt.Errorf("it is for %s, and images are made for amd64 and arm64", f.Machine)
+		return "", fmt.Errorf("it is for %s, and images are built for amd64 and arm64", f.Machine)
 	}
 }
 
@@ -116,7 +116,7 @@ func Inspect(program, version string) (arch, digest string, err error) {
 		return "", "", err
 	}
 	if !bytes.Contains(data, []byte(version)) {
-		return "", "", fmt.Errorf("it is another program or version: it does not hold the text %q", version)
+		return "", "", fmt.Errorf("it is another program or version: it does not contain the text %q", version)
 	}
 	sum := sha256.Sum256(data)
 	return arch, hash(sum[:]).String(), nil

@@ -115,7 +115,7 @@ func TestPackRefuses(t *testing.T) {
 	}
 	for _, c := range []struct{ name, file, want string }{
 		{"nothing there", filepath.Join(t.TempDir(), "none"), "no such file"},
-		{"a script", script, "no Linux program"},
+		{"a script", script, "not a Linux program"},
 		{"a dynamic program", programtest.Program(t, elf.EM_X86_64, true, ""), "linked dynamically"},
 		{"another machine", programtest.Program(t, elf.EM_RISCV, false, ""), "EM_RISCV"},
 	} {

@@ -84,7 +84,7 @@ func Push(ctx context.Context, ref name.Tag, img v1.Image, o Options) error {
 
 func notPushed(ref name.Tag, err error) error {
 	host := ref.RegistryStr()
-	remedy := "see that the registry " + host + " runs and that this machine reaches it, then push again"
+	remedy := "make sure that the registry " + host + " runs and that this machine can reach it, then push again"
 	var answer *transport.Error
 	var unknown x509.UnknownAuthorityError
 	var wrongHost x509.HostnameError

@@ -68,7 +68,7 @@ type Request struct {
 func NewCA(now time.Time, commonName string, key crypto.Signer) (Pair, error) {
 	p, err := sign(authority(now, commonName), nil, key)
 	if err != nil {
-		return Pair{}, fmt.Errorf("making certificate authority %q: %w", commonName, err)
+		return Pair{}, fmt.Errorf("creating certificate authority %q: %w", commonName, err)
 	}
 	return p, nil
 }
@@ -80,7 +80,7 @@ func ContinueCA(now time.Time, old Pair) (Pair, error) {
 	t.SubjectKeyId = old.Cert.SubjectKeyId
 	p, err := sign(t, nil, old.Key)
 	if err != nil {
-		return Pair{}, fmt.Errorf("continuing certificate authority %q: %w", t.Subject.CommonName, err)
+		return Pair{}, fmt.Errorf("renewing certificate authority %q: %w", t.Subject.CommonName, err)
 	}
 	return p, nil
 }

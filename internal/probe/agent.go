@@ -217,7 +217,7 @@ func packets(ctx context.Context, l Listen, t Target, port int, all bool) (int, 
 	defer conn.Close()
 	u, is := conn.(*net.UDPConn)
 	if !is {
-		return 0, fmt.Errorf("sending to %s: it is no socket of UDP", t.Address)
+		return 0, fmt.Errorf("sending to %s: it is not a UDP socket", t.Address)
 	}
 	local, _ := u.LocalAddr().(*net.UDPAddr)
 	heads := headIPv4 + headUDP

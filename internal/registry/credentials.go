@@ -22,17 +22,17 @@ type Credentials map[string]authn.AuthConfig
 func ParseCredentials(raw []byte) (Credentials, error) {
 	file, err := config.LoadFromReader(bytes.NewReader(raw))
 	if err != nil {
-		return nil, errors.New("it is no docker config.json") // the error may quote a secret
+		return nil, errors.New("it is not a docker config.json") // the error may quote a secret
 	}
 	out := Credentials{}
 	for key, a := range file.AuthConfigs {
 		out[key] = authn.AuthConfig{Username: a.Username, Password: a.Password, IdentityToken: a.IdentityToken, RegistryToken: a.RegistryToken}
 		if out[key] == (authn.AuthConfig{}) {
-			return nil, fmt.Errorf("its entry %q holds no credentials; a credential helper (%q) may keep them", key, file.CredentialsStore)
+			return nil, fmt.Errorf("its entry %q contains no credentials; a credential helper (%q) may store them", key, file.CredentialsStore)
 		}
 	}
 	if len(out) == 0 && (file.CredentialsStore != "" || len(file.CredentialHelpers) > 0) {
-		return nil, fmt.Errorf("a credential helper (%q) keeps its secrets", file.CredentialsStore)
+		return nil, fmt.Errorf("a credential helper (%q) stores its secrets", file.CredentialsStore)
 	}
 	return out, nil
 }

@@ -130,7 +130,7 @@ func endpoint(address, registry string, h hostEntry, read func(string) ([]byte, 
 	}
 	u, err := url.Parse(address)
 	if err != nil || u.Host == "" {
-		return Endpoint{}, fmt.Errorf("%q is no address of a registry", address)
+		return Endpoint{}, fmt.Errorf("%q is not the address of a registry", address)
 	}
 	if !h.OverridePath && !strings.HasSuffix(u.Path, "/v2") {
 		u.Path = path.Join("/", u.Path, "v2")
@@ -201,7 +201,7 @@ func (e Endpoint) transport(proxy func(*http.Request) (*url.URL, error)) (http.R
 	if len(e.CA) > 0 {
 		pool := x509.NewCertPool()
 		if !pool.AppendCertsFromPEM(e.CA) {
-			return nil, errors.New("its file of authorities holds no certificate")
+			return nil, errors.New("its file of authorities contains no certificate")
 		}
 		t.TLSClientConfig.RootCAs = pool
 	}

@@ -130,7 +130,7 @@ func kind(err error) Kind {
 // brief returns an error without the requested URL, which may be long and have a query.
 func brief(err error) error {
 	if e, ok := errors.AsType[*transport.Error](err); ok {
-		return fmt.Errorf("it answers %d %s", e.StatusCode, http.StatusText(e.StatusCode))
+		return fmt.Errorf("it answered %d %s", e.StatusCode, http.StatusText(e.StatusCode))
 	}
 	if u, ok := errors.AsType[*url.Error](err); ok {
 		return u.Err
@@ -204,7 +204,7 @@ func (r *rooted) RoundTrip(req *http.Request) (*http.Response, error) {
 		return r.next.RoundTrip(req) // a token server
 	}
 	if req.URL.Scheme != r.Root.Scheme {
-		return nil, fmt.Errorf("not asked over %s", req.URL.Scheme)
+		return nil, fmt.Errorf("not contacted over %s", req.URL.Scheme)
 	}
 	req = req.Clone(req.Context())
 	if root, _, below := strings.Cut(r.Root.Path, "/v2/"); below && path == "/" {

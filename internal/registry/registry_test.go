@@ -145,8 +145,8 @@ func TestFind(t *testing.T) {
 		says        string // "" means that the image exists
 	}{
 		{"there", address(open) + "/library/busybox:v1", nil, "", 0, ""},
-		{"another tag", address(open) + "/library/busybox:v2", nil, "", Missing, "it answers 404"},
-		{"no login", address(closed) + "/library/busybox:v1", nil, "", Denied, "it answers 401"},
+		{"another tag", address(open) + "/library/busybox:v2", nil, "", Missing, "it answered 404"},
+		{"no login", address(closed) + "/library/busybox:v1", nil, "", Denied, "it answered 401"},
 		{"login", address(closed) + "/library/busybox:v1", nil, address(closed), 0, ""},
 		{"login for a path", address(closed) + "/library/busybox:v1", nil, address(closed) + "/library", 0, ""},
 		{"login for another path", address(closed) + "/library/busybox:v1", nil, address(closed) + "/other", Denied, "401"},

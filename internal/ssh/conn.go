@@ -117,13 +117,13 @@ func explain(ctx context.Context, t Target, err error) error {
 	var other *errHostKey
 	switch {
 	case errors.As(err, &other):
-		return finding.New("OCA-7602", fmt.Sprintf("%s shows another host key", t), other.Error(),
-			"if the machine was reinstalled, write its new key to spec.infrastructure.ssh.hostKey; otherwise another machine may have been put in its place")
+		return finding.New("OCA-7602", fmt.Sprintf("%s has a different host key", t), other.Error(),
+			"if the machine was reinstalled, write its new key to spec.infrastructure.ssh.hostKey; otherwise another machine may have taken its place")
 	case strings.Contains(err.Error(), "unable to authenticate"):
 		return finding.New("OCA-7603", fmt.Sprintf("%s refuses the login", t), "it accepts neither the key nor the password of the Secret",
 			"add the public key to authorized_keys of the user, or correct the Secret")
 	case strings.Contains(err.Error(), "no common algorithm for host key"):
-		return finding.New("OCA-7602", fmt.Sprintf("%s shows another host key", t), "it has no key of the pinned type",
+		return finding.New("OCA-7602", fmt.Sprintf("%s has a different host key", t), "it has no key of the pinned type",
 			"if the machine was reinstalled, write its new key to spec.infrastructure.ssh.hostKey")
 	}
 	if cause := context.Cause(ctx); cause != nil && !errors.Is(cause, context.DeadlineExceeded) {
@@ -132,7 +132,7 @@ func explain(ctx context.Context, t Target, err error) error {
 		err = fmt.Errorf("no answer within %s", dialTimeout)
 	}
 	return finding.Errorf("OCA-7601", fmt.Sprintf("%s cannot be reached over SSH", t),
-		"check that the machine runs, its address and port, and that no firewall is between", "%w", err)
+		"check that the machine runs, its address and port, and that no firewall blocks the connection", "%w", err)
 }
 
 // keepAlive closes a connection whose other end is gone.

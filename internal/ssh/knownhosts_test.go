@@ -43,7 +43,7 @@ func TestKnownHosts(t *testing.T) {
 	}
 	s.Reinstall(t)
 	_, err = Dial(t.Context(), target, nil)
-	wantCode(t, err, "OCA-7602", "another host key")
+	wantCode(t, err, "OCA-7602", "a different host key")
 }
 
 // TestHashedHost checks hashed host names, which OpenSSH uses in some distributions.

@@ -138,7 +138,7 @@ func (c *Conn) broken(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	return finding.Errorf("OCA-7605", fmt.Sprintf("The connection to %s broke off", c.target),
+	return finding.Errorf("OCA-7605", fmt.Sprintf("The connection to %s was lost", c.target),
 		"check whether the machine runs; the work continues where it stopped when it is tried again", "%w", err)
 }
 

@@ -153,7 +153,7 @@ func (t Target) auth() ([]ssh.AuthMethod, error) {
 		out = append(out, ssh.Password(t.Password), ssh.KeyboardInteractive(answer))
 	}
 	if len(out) == 0 {
-		return nil, badCredentials(t, "there is neither a private key nor a password", "put ssh-privatekey or password in the Secret")
+		return nil, badCredentials(t, "the Secret has neither a private key nor a password", "put ssh-privatekey or password in the Secret")
 	}
 	return slices.Clip(out), nil
 }

@@ -88,7 +88,7 @@ func (a *Agent) Run(ctx context.Context) error {
 		}
 		why := h.problem()
 		if why == "" && joins && time.Since(start) < settling {
-			why = "the other nodes count this one in first"
+			why = "the other nodes must add this one first"
 		}
 		if err := a.report(why); err != nil {
 			a.Log.Warn("the health of the API server cannot be reported", "error", err)
@@ -111,7 +111,7 @@ func (a *Agent) follow(ctx context.Context) {
 		why = err.Error()
 	}
 	if why != a.kept && why != "" && !apierrors.IsNotFound(err) && !apierrors.IsForbidden(err) { // both occur until init has stored them
-		a.Log.Warn("keepalived keeps its configuration", "error", err)
+		a.Log.Warn("keepalived continues with its old configuration", "error", err)
 	}
 	a.kept = why
 }
@@ -139,7 +139,7 @@ func (a *Agent) ready(ctx context.Context) error {
 func readyz(ctx context.Context, c *rest.Config) (status int, err error) {
 	client, err := rest.HTTPClientFor(c)
 	if err != nil {
-		return 0, fmt.Errorf("making a client: %w", err)
+		return 0, fmt.Errorf("creating a client: %w", err)
 	}
 	defer client.CloseIdleConnections()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.Host+"/readyz", nil)
@@ -153,7 +153,7 @@ func readyz(ctx context.Context, c *rest.Config) (status int, err error) {
 	_, err = io.Copy(io.Discard, resp.Body)
 	_ = resp.Body.Close() // the body has been read
 	if err == nil && resp.StatusCode != http.StatusOK {
-		err = fmt.Errorf("/readyz answers %d", resp.StatusCode)
+		err = fmt.Errorf("/readyz answered %d", resp.StatusCode)
 	}
 	return resp.StatusCode, err
 }
@@ -177,7 +177,7 @@ func (a *Agent) settings(ctx context.Context) (Settings, error) {
 	}
 	k, err := kubernetes.NewForConfig(c)
 	if err != nil {
-		return Settings{}, fmt.Errorf("making a client: %w", err)
+		return Settings{}, fmt.Errorf("creating a client: %w", err)
 	}
 	secret, err := k.CoreV1().Secrets(SecretNamespace).Get(ctx, SecretName, metav1.GetOptions{})
 	if err != nil {

@@ -43,7 +43,7 @@ func Holders(ctx context.Context, iface string, addresses ...string) (map[string
 	}
 	fd, err := arpSocket(link)
 	if err != nil {
-		return nil, fmt.Errorf("asking by ARP on %s: %w", iface, err)
+		return nil, fmt.Errorf("sending ARP requests on %s: %w", iface, err)
 	}
 	defer func() { _ = unix.Close(fd) }() // everything was sent
 	out := map[string][]string{}
@@ -61,11 +61,11 @@ func Holders(ctx context.Context, iface string, addresses ...string) (map[string
 				err = unix.Sendto(fd, packet, 0, everyone(link))
 			}
 			if err != nil {
-				return nil, fmt.Errorf("asking for %s by ARP on %s: %w", a, iface, err)
+				return nil, fmt.Errorf("sending an ARP request for %s on %s: %w", a, iface, err)
 			}
 		}
 		if err := listen(ctx, fd, heard); err != nil {
-			return nil, fmt.Errorf("asking by ARP on %s: %w", iface, err)
+			return nil, fmt.Errorf("sending ARP requests on %s: %w", iface, err)
 		}
 	}
 	for _, list := range out {
@@ -93,7 +93,7 @@ func bigEndian(n uint16) uint16 {
 
 func arpSocket(link *net.Interface) (fd int, err error) {
 	if len(link.HardwareAddr) != 6 {
-		return 0, errors.New("it is no Ethernet")
+		return 0, errors.New("it is not an Ethernet interface")
 	}
 	fd, err = unix.Socket(unix.AF_PACKET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, int(bigEndian(unix.ETH_P_ARP)))
 	if err != nil {

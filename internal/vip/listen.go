@@ -38,7 +38,7 @@ func FreeRouterID(ctx context.Context, iface string, known ...int) (id int, used
 		}
 	}
 	if len(free) == 0 {
-		return 0, used, errors.New("all router IDs of VRRP are taken in this network")
+		return 0, used, errors.New("all router IDs of VRRP are in use in this network")
 	}
 	n, err := rand.Int(rand.Reader, big.NewInt(int64(len(free))))
 	if err != nil {

@@ -83,7 +83,7 @@ func NewPassword() (string, error) {
 	one := make([]byte, 1)
 	for len(out) < passwordLength {
 		if _, err := rand.Read(one); err != nil {
-			return "", fmt.Errorf("making a password for VRRP: %w", err)
+			return "", fmt.Errorf("generating a password for VRRP: %w", err)
 		}
 		if int(one[0]) < 256-256%len(alphabet) { // keeps the distribution uniform
 			out = append(out, alphabet[int(one[0])%len(alphabet)])
@@ -160,7 +160,7 @@ func Parse(data map[string][]byte) (Settings, error) {
 	}
 	for _, p := range s.Peers {
 		if _, err := netip.ParseAddr(p); err != nil {
-			return Settings{}, errors.New("reading the Secret kube-system/ocadm-vip: a peer is no address")
+			return Settings{}, errors.New("reading the Secret kube-system/ocadm-vip: a peer is not an address")
 		}
 	}
 	return s, nil

@@ -21,7 +21,7 @@ import (
 // Lock takes the lock that keeps two runs apart. The kernel releases it when the process ends, however it ends.
 func Lock(path string) (unlock func(), err error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		return nil, fmt.Errorf("making the directory of the lock: %w", err)
+		return nil, fmt.Errorf("creating the directory of the lock: %w", err)
 	}
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
@@ -72,6 +72,6 @@ func busyAt(path string) error {
 	if raw, err := os.ReadFile(path); err == nil && len(strings.TrimSpace(string(raw))) > 0 {
 		pid = strings.TrimSpace(string(raw))
 	}
-	return finding.New(codeBusy, "Another ocadm is at work on this machine", fmt.Sprintf("process %s holds %s", pid, path),
-		"wait until it ends; to see what it does: ps -fp "+pid)
+	return finding.New(codeBusy, "Another ocadm is running on this machine", fmt.Sprintf("process %s holds %s", pid, path),
+		"wait until it ends; to see what it is doing: ps -fp "+pid)
 }

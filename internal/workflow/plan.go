@@ -75,7 +75,7 @@ func (f *flattening[S]) inspect(name string, p Phase[S]) {
 	case p.Short == "" || strings.HasSuffix(p.Short, "."):
 		f.errs = append(f.errs, fmt.Errorf("phase %q: Short is an imperative line without a period", name))
 	case len(p.Phases) > 0 && (p.Run != nil || p.Check != nil || p.Plan != nil || p.Verify != nil || p.Undo != nil):
-		f.errs = append(f.errs, fmt.Errorf("phase %q: it has children and work of its own", name))
+		f.errs = append(f.errs, fmt.Errorf("phase %q: it has both children and its own work", name))
 	case len(p.Phases) == 0 && p.Run == nil:
 		f.errs = append(f.errs, fmt.Errorf("phase %q: it has neither children nor Run", name))
 	}
@@ -92,7 +92,7 @@ func (f *flattening[S]) link(parent string, phases []Phase[S], inherited []int) 
 			for _, after := range p.After {
 				found, ok := f.find(parent, after)
 				if !ok {
-					f.errs = append(f.errs, fmt.Errorf("phase %q: After names %q, which the plan does not have", name, after))
+					f.errs = append(f.errs, fmt.Errorf("phase %q: After names %q, which is not in the plan", name, after))
 				}
 				needs = append(needs, f.covered(found)...)
 			}

@@ -346,7 +346,7 @@ func TestValidateTellsEveryMistake(t *testing.T) {
 	})
 	for _, want := range []string{
 		"phases wait for each other: a, b", `After names "nowhere"`, `"c": the name occurs twice`, "not kebab-case", "neither children nor Run",
-		"children and work of its own", `"quiet": Short`,
+		"children and its own work", `"quiet": Short`,
 	} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q is missing in: %v", want, err)

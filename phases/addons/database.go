@@ -36,8 +36,8 @@ const defaultStorage = "20Gi"
 func database() Addon {
 	return Addon{
 		Name: "database", Dir: "database", Short: "Install the embedded database",
-		Long: "Installs one MariaDB on a local volume, with a generated administrator's password in Secret ocadm-mysql, which is made once and\n" +
-			"never changed. With --mysql-host your own server is used and nothing is installed.",
+		Long: "Installs one MariaDB on a local volume, with a generated administrator's password in Secret ocadm-mysql, which is created once and\n" +
+			"never changed. With --mysql-host, your own server is used and nothing is installed.",
 		Skip: workflow.SkipIf("--mysql-host names a database server", func(c *config.Config) bool { return c.Database.Host != "" }),
 		Data: func(c *config.Config, t images.Table, p Prepared) (any, error) {
 			image, err := refs(t, c, "mariadb")

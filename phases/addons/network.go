@@ -29,8 +29,8 @@ const subnetInterval = 100 * time.Millisecond
 func NetworkReady() host.Phase {
 	return host.Await(host.Phase{
 		Name: NetworkPhase, Short: "Wait until pods can get addresses",
-		Long: "Waits until flannel runs on this node and knows its addresses. What is installed after that starts at once: a pod without an address\n" +
-			"would be tried again only after 10 to 15 seconds.",
+		Long: "Waits until flannel runs on this node and has its addresses. Pods that are installed later then start at once: a pod without an address\n" +
+			"would be retried only after 10 to 15 seconds.",
 		Patience: readyPatience,
 		Skip: func(h *host.Host) string {
 			if slices.Contains(h.Config.Run.SkipPhases, "cni") {
@@ -51,7 +51,7 @@ func NetworkReady() host.Phase {
 func awaitSubnet(ctx context.Context, h *host.Host, r workflow.Reporter) error {
 	t := network(h)
 	err := wait.Until(ctx, t.what, subnetInterval, func(context.Context) (bool, string, error) {
-		return h.Files.Exists(flannelSubnet), flannelSubnet + " is not there yet", nil
+		return h.Files.Exists(flannelSubnet), flannelSubnet + " does not exist yet", nil
 	}, func(why string) { r.Waiting(t.what, why) })
 	if err != nil {
 		return notReady(t, err)

@@ -68,7 +68,7 @@ type subnetWriter struct {
 }
 
 func (w *subnetWriter) Waiting(what, why string) {
-	if why != flannelSubnet+" is not there yet" {
+	if why != flannelSubnet+" does not exist yet" {
 		return
 	}
 	w.once.Do(func() {

@@ -107,7 +107,7 @@ func recordOf(ctx context.Context, c client.Client, namespace string) (dbpair.Re
 	// Either server may have the newer data, and a wrong guess would overwrite it.
 	return dbpair.Record{}, finding.New("OCA-7436", "The primary of the embedded database is not known",
 		"Lease "+namespace+"/"+dbpair.RecordName+" was deleted, and no pod is labelled as the primary",
-		"label the pod that was: kubectl -n "+namespace+" label pod "+dbpair.PodName(dbpair.First)+" --overwrite "+dbpair.RoleLabel+"="+dbpair.RolePrimary+
+		"label the pod that was the primary: kubectl -n "+namespace+" label pod "+dbpair.PodName(dbpair.First)+" --overwrite "+dbpair.RoleLabel+"="+dbpair.RolePrimary+
 			", and run the command again")
 }
 

@@ -27,8 +27,8 @@ const readyPatience = 10 * time.Minute
 func Ready() host.Phase {
 	return host.Await(host.Phase{
 		Name: "ready", Short: "Wait until the node, DNS and the addons are ready",
-		Long: "Waits for this node, its kube-proxy, CoreDNS, the pod network, storage, web access and the embedded database, and says why what is missing is missing.\n" +
-			"The node and DNS are not waited for with --cni none.",
+		Long: "Waits for this node, its kube-proxy, CoreDNS, the pod network, storage, web access and the embedded database, and reports the causes if any of them is not ready.\n" +
+			"With --cni none, it does not wait for the node and DNS.",
 		Patience: readyPatience,
 	}, func(ctx context.Context, h *host.Host, c client.WithWatch) bool {
 		return allReady(ctx, c, targets(h))
@@ -162,7 +162,7 @@ func notReady(t target, err error) error {
 	if errors.Is(err, errKeepsEnding) {
 		return finding.Finding{
 			Code: "OCA-5002", Severity: finding.Error, What: t.what + " keeps crashing", Cause: wait.Why(err),
-			Remedy: "correct the cause and run the same command again: it continues from here", Err: err,
+			Remedy: "correct the cause, then run the same command again: it continues from here", Err: err,
 		}
 	}
 	if !errors.Is(err, context.DeadlineExceeded) {
@@ -174,7 +174,7 @@ func notReady(t target, err error) error {
 	}
 	return finding.Finding{
 		Code: "OCA-5001", Severity: finding.Error, What: t.what + " did not become ready in time", Cause: wait.Why(err),
-		Remedy: look + "   # then repeat the command: it continues from here", Err: err,
+		Remedy: look + "   # then run the same command again: it continues from here", Err: err,
 	}
 }
 

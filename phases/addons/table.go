@@ -15,7 +15,7 @@ import (
 func flannel() Addon {
 	return Addon{
 		Name: "cni", Dir: "flannel", Short: "Install the pod network",
-		Long: "Installs flannel (VXLAN) as the pod network. With --cni none the network is left to you; nodes stay NotReady until there is one.",
+		Long: "Installs flannel (VXLAN) as the pod network. With --cni none, you install a pod network yourself; nodes stay NotReady until one exists.",
 		Skip: unless(func(c *config.Config) string { return c.Addons.CNI }, "flannel", "--cni"),
 		Data: func(c *config.Config, t images.Table, _ Prepared) (any, error) {
 			image, err := refs(t, c, "flannel", "flannel-cni-plugin")
@@ -42,8 +42,8 @@ func flannel() Addon {
 func localPath() Addon {
 	return Addon{
 		Name: "storage", Dir: "local-path", Short: "Install storage on the nodes' own disks",
-		Long: "Installs the local-path provisioner and makes its StorageClass local-path the default one. Volumes are directories below\n" +
-			"--storage-path on the node where their pod runs first. With --storage none it is left to you to provide such a class.",
+		Long: "Installs the local-path provisioner and makes its StorageClass local-path the default. Volumes are directories below\n" +
+			"--storage-path on the node where their pod runs first. With --storage none, you provide a default StorageClass yourself.",
 		Skip: unless(func(c *config.Config) string { return c.Addons.Storage }, "local-path", "--storage"),
 		Data: func(c *config.Config, t images.Table, _ Prepared) (any, error) {
 			image, err := refs(t, c, "local-path-provisioner", "busybox")
@@ -61,7 +61,7 @@ func localPath() Addon {
 func traefik() Addon {
 	return Addon{
 		Name: "ingress", Dir: "traefik", Short: "Install web access on ports 80 and 443 of controller nodes",
-		Long: "Installs Traefik as the default ingress controller. With --ingress none the web console answers on these ports itself.",
+		Long: "Installs Traefik as the default ingress controller. With --ingress none, the web console itself serves on these ports.",
 		Skip: unless(func(c *config.Config) string { return c.Addons.Ingress }, "traefik", "--ingress"),
 		Data: func(c *config.Config, t images.Table, _ Prepared) (any, error) {
 			image, err := refs(t, c, "traefik")

@@ -173,7 +173,7 @@ func (a Addon) keepSettings(ctx context.Context, c client.Client, objs []*unstru
 				return lostError(fmt.Sprintf("ConfigMap %s has no %s", client.ObjectKeyFromObject(o), key))
 			}
 			if err := unstructured.SetNestedField(o.Object, value, "data", key); err != nil {
-				return fmt.Errorf("keeping the settings of %s: %w", a.Name, err)
+				return fmt.Errorf("preserving the settings of %s: %w", a.Name, err)
 			}
 		}
 	}
@@ -210,7 +210,7 @@ func Unusable(all []Installed) (out finding.List) {
 	for _, i := range all {
 		if i.lost {
 			out = append(out, finding.New("OCA-4517", "The settings of addon "+i.Name+" cannot be taken over", i.Left,
-				fmt.Sprintf("create it again, or --skip %s to leave this addon as it is", i.Name)))
+				fmt.Sprintf("create it again, or give --skip %s to leave this addon unchanged", i.Name)))
 		}
 	}
 	return out
@@ -225,8 +225,8 @@ func Conflicts(ctx context.Context, c client.Client, all []Installed) (finding.L
 			return nil, err
 		}
 		if len(lines) > 0 {
-			out = append(out, finding.New("OCA-4515", "Addon "+i.Name+" was changed by others", "an upgrade would replace their changes",
-				fmt.Sprintf("give --overwrite to replace them, or --skip %s to leave this addon as it is", i.Name)).With(lines...))
+			out = append(out, finding.New("OCA-4515", "Addon "+i.Name+" was modified by others", "an upgrade would replace their changes",
+				fmt.Sprintf("give --overwrite to replace them, or --skip %s to leave this addon unchanged", i.Name)).With(lines...))
 		}
 	}
 	return out, nil
@@ -305,15 +305,15 @@ func (i Installed) failed(ctx context.Context, c client.WithWatch, before []*uns
 	defer cancel()
 	for _, old := range before {
 		if err := putBack(ctx, c, old, r); err != nil {
-			f.Cause += "; the previous version could not be put back: " + err.Error()
+			f.Cause += "; the previous version could not be restored: " + err.Error()
 			return f
 		}
 	}
 	if err := waitAll(ctx, c, i.targets(), r); err != nil {
-		f.Cause += "; the previous version was put back, and is not ready either: " + wait.Why(err)
+		f.Cause += "; the previous version was restored, and is not ready either: " + wait.Why(err)
 		return f
 	}
-	f.Cause += "; the previous version is back"
+	f.Cause += "; the previous version was restored"
 	return f
 }
 
@@ -324,7 +324,7 @@ func putBack(ctx context.Context, c client.Client, old *unstructured.Unstructure
 	case err != nil:
 		return err
 	case now == nil:
-		return fmt.Errorf("putting back %s %s: it was deleted meanwhile", old.GetKind(), old.GetName())
+		return fmt.Errorf("restoring %s %s: it was deleted in the meantime", old.GetKind(), old.GetName())
 	case now.GetResourceVersion() == old.GetResourceVersion():
 		return nil
 	}
@@ -332,10 +332,10 @@ func putBack(ctx context.Context, c client.Client, old *unstructured.Unstructure
 	again.SetResourceVersion(now.GetResourceVersion())
 	again.SetManagedFields(nil) // if absent, the object keeps its own
 	if err := c.Update(ctx, again, client.FieldOwner(kube.FieldManager)); err != nil {
-		return fmt.Errorf("putting back %s %s: %w", old.GetKind(), old.GetName(), err)
+		return fmt.Errorf("restoring %s %s: %w", old.GetKind(), old.GetName(), err)
 	}
 	if again.GetResourceVersion() != now.GetResourceVersion() {
-		r.Changed("put back %s %s", old.GetKind(), client.ObjectKeyFromObject(old))
+		r.Changed("restored %s %s", old.GetKind(), client.ObjectKeyFromObject(old))
 	}
 	return nil
 }

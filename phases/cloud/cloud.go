@@ -95,7 +95,7 @@ func Settings() host.Phase {
 	}
 	return m.Phase(host.Phase{
 		Name: "cloud-settings", Short: "Label the node with its roles and save the settings of the cloud",
-		Long: "Labels the node onecloud.yunion.io/controller=enable and so on, and keeps what is known of the cloud in ConfigMap ocadm-cloud and the\n" +
+		Long: "Labels the node onecloud.yunion.io/controller=enable and so on, and stores the settings of the cloud in ConfigMap ocadm-cloud and the\n" +
 			"password of an external database in Secret ocadm-database, both in namespace onecloud, where ocadm cluster create finds them.",
 	})
 }
@@ -161,8 +161,8 @@ func settings(c *config.Config) ([]*unstructured.Unstructured, error) {
 func Create() host.Phase {
 	return host.Phase{
 		Name: "cloud", Short: "Create the cloud", Patience: readyPatience,
-		Long: "Creates OnecloudCluster onecloud/default and waits until every component is Available (--wait=false does not). Without\n" +
-			"--onecloud-version no cloud is created; ocadm cluster create does it later. With --restore-from, phase restore has created it.",
+		Long: "Creates OnecloudCluster onecloud/default and waits until every component is Available (--wait=false does not wait). Without\n" +
+			"--onecloud-version, no cloud is created; ocadm cluster create creates it later. With --restore-from, phase restore creates it.",
 		Skip: workflow.SkipIf("--onecloud-version was not given", func(h *host.Host) bool { return h.Config.Cloud.Version == "" }),
 		Check: func(ctx context.Context, h *host.Host) (bool, error) {
 			done, _, err := look(ctx, h)

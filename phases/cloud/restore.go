@@ -31,7 +31,7 @@ func FromBackup(c *config.Config, r *cluster.Restore, contents backup.Contents) 
 	version := cmp.Or(cr.Spec.Version, contents.Header.Version)
 	if asked := c.Cloud.Version; asked != "" && asked != version {
 		return finding.New("OCA-7148", "The backup is of another version than --onecloud-version", fmt.Sprintf("the cloud in it has version %s, not %s", version, asked),
-			"leave --onecloud-version out; update the cloud once it runs: ocadm cluster update --version "+asked)
+			"omit --onecloud-version; update the cloud once it runs: ocadm cluster update --version "+asked)
 	}
 	c.Cloud.Name, c.Cloud.Namespace, c.Cloud.Version = contents.Header.Cloud.Name, contents.Header.Cloud.Namespace, version
 	c.Cloud.Region, c.Cloud.Zone = cmp.Or(cr.Spec.Region, c.Cloud.Region), cmp.Or(cr.Spec.Zone, c.Cloud.Zone)
@@ -79,7 +79,7 @@ func savedCloud(contents backup.Contents) (*v1alpha1.OnecloudCluster, error) {
 		}
 		return cr, nil
 	}
-	return nil, fmt.Errorf("the backup holds no %s", v1alpha1.Kind)
+	return nil, fmt.Errorf("the backup contains no %s", v1alpha1.Kind)
 }
 
 // restoreTimeout bounds the restore of all databases.
@@ -95,7 +95,7 @@ func Restore() host.Phase {
 	return host.Phase{
 		Name: "restore", Short: "Restore the cloud from a backup", Timeout: restoreTimeout,
 		Long: "Restores the databases of the backup that --restore-from names, compares every table, and creates the cloud with its passwords,\n" +
-			"certificates and options, at the address of this cluster. A cloud that is there is left as it is.",
+			"certificates and options, at the address of this cluster. An existing cloud is left unchanged.",
 		Skip: workflow.SkipIf("--restore-from was not given", func(h *host.Host) bool { return h.Restore == nil }),
 		Check: func(ctx context.Context, h *host.Host) (there bool, err error) {
 			err = h.Look(ctx, func(ctx context.Context, c client.WithWatch) error {

@@ -39,8 +39,8 @@ func OtherSettings(changed []string) error {
 	if len(changed) == 0 {
 		return nil
 	}
-	return finding.New(CodeOtherSettings, "The cluster has other settings of the cloud", strings.Join(changed, "; "),
-		"give the earlier values again; to start over: ocadm reset, or on a cluster of another tool ocadm operator uninstall --delete-data")
+	return finding.New(CodeOtherSettings, "The cluster has different settings for the cloud", strings.Join(changed, "; "),
+		"use the earlier values; to start over: ocadm reset, or on a cluster that another tool created: ocadm operator uninstall --delete-data")
 }
 
 // Guarded returns p with a check before Run that the cloud's settings match those in the cluster.

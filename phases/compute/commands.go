@@ -70,10 +70,10 @@ func SwitchService(ctx context.Context, h *host.Host) []finding.Finding {
 	}
 	cause := "the cloud runs Open vSwitch in pods on this node, and both would use /var/run/openvswitch"
 	if slices.ContainsFunc(h.Facts.Interfaces, func(i host.Interface) bool { return i.Kind == "openvswitch" && i.Name == h.Facts.Interface }) {
-		cause += "; the address of this machine is on a bridge of the running service: move it to a network interface first, or the machine is cut off"
+		cause += "; the address of this machine is on a bridge of the running service: move it to a network interface first, otherwise the machine is cut off"
 	}
 	units := strings.Join(found, " ")
-	return []finding.Finding{finding.New(CodeSwitchService, "The Open vSwitch service of the distribution is in the way", cause,
+	return []finding.Finding{finding.New(CodeSwitchService, "The distribution's Open vSwitch service conflicts with the cloud's", cause,
 		"systemctl disable --now "+units+" && systemctl mask "+units).With(found...)}
 }
 
@@ -102,11 +102,11 @@ func directoriesPhase() host.Phase {
 				if err := h.Files.Mkdir(d, 0o755); err != nil {
 					return err
 				}
-				r.Changed("made %s", d)
+				r.Changed("created %s", d)
 			}
 			return nil
 		},
 	}.Todo(func(_ context.Context, h *host.Host) ([]string, error) {
-		return workflow.Lines("make ", missingDirectories(h)), nil
+		return workflow.Lines("create ", missingDirectories(h)), nil
 	})
 }

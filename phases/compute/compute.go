@@ -61,7 +61,7 @@ const (
 func Phase() host.Phase {
 	return host.Phase{
 		Name: PhaseName, Short: "Prepare the machine to run virtual machines",
-		Long: "Loads kernel modules, makes directories, provides the Open vSwitch commands and the executor, and writes this node's host.conf.\n" +
+		Long: "Loads kernel modules, creates directories, provides the Open vSwitch commands and the executor, and writes this node's host.conf.\n" +
 			"Runs only with --enable-host-agent.",
 		Example: "  ocadm join phase compute --enable-host-agent --host-networks eth0/br0/192.0.2.10",
 		After:   []string{"preflight"},
@@ -88,7 +88,7 @@ func ResetPhases() []host.Phase {
 	}.Todo(func(_ context.Context, h *host.Host) ([]string, error) {
 		var out []string
 		for _, e := range recorded(h) {
-			out = append(out, fmt.Sprintf("take back %s %s", e.Kind, e.Name))
+			out = append(out, fmt.Sprintf("revert %s %s", e.Kind, e.Name))
 		}
 		return out, nil
 	})}

@@ -32,7 +32,7 @@ func executorPhase() host.Phase {
 	return host.Phase{
 		Name: "executor", Short: "Run the executor as a service of the node",
 		Long: "Copies ocadm to " + executorProgram + " and runs it as " + executor.UnitName + ". Agents start virtual machines through it.\n" +
-			"Its restart, for instance after an upgrade, ends none of them. An executor that is on the machine already is used and left alone.",
+			"A restart, for example after an upgrade, does not end them. An executor that is already on the machine is used and not changed.",
 		Timeout: 2 * time.Minute,
 		Check:   executorDone,
 		Plan: func(ctx context.Context, h *host.Host) ([]string, error) {
@@ -110,7 +110,7 @@ func sameProgram(h *host.Host) bool {
 func runExecutor(ctx context.Context, h *host.Host, r workflow.Reporter) error {
 	if foreignExecutor(h) {
 		return finding.New(CodeExecutor, "The executor of this machine does not run",
-			executor.UnitName+" was not installed by ocadm, so it is left as it is", "systemctl enable --now "+executor.UnitName)
+			executor.UnitName+" was not installed by ocadm, so it was not changed", "systemctl enable --now "+executor.UnitName)
 	}
 	unit, err := executorFiles()
 	if err != nil {

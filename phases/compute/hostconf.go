@@ -177,8 +177,8 @@ func wantedHostConf(h *host.Host) (merged, error) {
 func hostConfPhase() host.Phase {
 	return host.Phase{
 		Name: "host-conf", Short: "Write this node's host.conf",
-		Long: "Sets the networks, the listen interface, the image paths and the huge pages that were given in " + hostConf + ".\n" +
-			"Other keys, comments, and keys whose value was edited stay as they are. Refuses networks that would cut the machine off, as preflight does.",
+		Long: "Writes the given networks, listen interface, image paths and huge pages to " + hostConf + ".\n" +
+			"Other keys, comments, and keys whose value was edited do not change. Refuses networks that would cut the machine off, as preflight does.",
 		Check: func(_ context.Context, h *host.Host) (bool, error) {
 			m, err := wantedHostConf(h)
 			return err == nil && h.Files.Exists(hostConf) && len(m.set) == 0 && len(m.kept) == 0, err
@@ -211,7 +211,7 @@ func writeHostConf(_ context.Context, h *host.Host, r workflow.Reporter) error {
 		return err
 	}
 	if len(m.kept) > 0 {
-		r.Info("%s was edited: %s stays as it is; to have ocadm set it, remove it from the file and run the same command again", hostConf,
+		r.Info("%s was edited: %s is not changed; to let ocadm set it, remove it from the file and run the same command again", hostConf,
 			strings.Join(m.kept, ", "))
 	}
 	if h.Files.Exists(hostConf) && len(m.set) == 0 {
@@ -263,7 +263,7 @@ func undoHostConf(_ context.Context, h *host.Host, r workflow.Reporter) error {
 			r.Info("left %s, because it was edited after ocadm wrote it", hostConf)
 			err = h.Ledger.Forget(e.Kind, e.Name)
 		} else if err = h.Files.Undo(e); err == nil {
-			r.Changed("took back %s", hostConf)
+			r.Changed("reverted %s", hostConf)
 		}
 		if err != nil {
 			return err

@@ -29,14 +29,14 @@ func TestHostConf(t *testing.T) {
 		lines  []string
 		says   string
 	}{
-		"no file": {"", func(n *config.Node) {}, nodefiles.Host, nil, "makes the bridge br0, puts eth0 into it and moves 192.0.2.10"},
+		"no file": {"", func(n *config.Node) {}, nodefiles.Host, nil, "creates the bridge br0, adds eth0 to it and moves 192.0.2.10"},
 		"no file, with settings": {"", func(n *config.Node) {
 			n.HostNetworks, n.ListenInterface, n.HostLocalImagePath, n.Hugepages = []string{"eth0/br0/192.0.2.10"}, "br0", []string{"/data"}, "disable"
 		}, "", []string{"networks: [eth0/br0/192.0.2.10]", "listen_interface: br0", "local_image_path: [/data]", "hugepages_option: disable", "disable_probe_kubelet: true",
-			"report_interval: 60", "# Made by the cloud's operator"}, "makes the bridge br0"},
+			"report_interval: 60", "# Made by the cloud's operator"}, "creates the bridge br0"},
 		"the operator's": {nodefiles.Host, func(n *config.Node) { n.HostNetworks = []string{"eth0/br0/192.0.2.10"} }, "", []string{"networks: [eth0/br0/192.0.2.10]"}, ""},
 		"edited": {edited, func(n *config.Node) { n.HostNetworks = []string{"eth0/br0/192.0.2.10"} }, edited + "disable_probe_kubelet: true\n", nil,
-			"networks stays as it is"},
+			"networks is not changed"},
 		"edited to the same": {edited, func(n *config.Node) { n.HostNetworks = []string{"bond0/br0/192.0.2.10"} }, edited + "disable_probe_kubelet: true\n", nil, ""},
 		"empty":              {"\n", func(*config.Node) {}, "disable_probe_kubelet: true\n", nil, ""},
 	}
@@ -126,7 +126,7 @@ func TestHostNetworks(t *testing.T) {
 		"after the agent moved it": {network: "eth0/br0/192.0.2.10", change: func(i *host.Interface) { i.Prefixes, i.Master, i.MasterKind = nil, "ovs-system", kindSwitch }, more: []host.Interface{{Name: "br0", Kind: kindSwitch, Prefixes: own.Prefixes}}},
 		"no such interface":        {network: "eth1/br0/192.0.2.10", want: CodeNetwork, says: "no interface eth1, only eth0"},
 		"no such address":          {network: "eth0/br0/192.0.2.11", want: CodeNetwork, says: "not have the address 192.0.2.11, but 192.0.2.10"},
-		"a Linux bridge":           {network: "eth0/br0/192.0.2.10", more: []host.Interface{{Name: "br0", Kind: "bridge"}}, want: CodeNetwork, says: "not a bridge of Open vSwitch"},
+		"a Linux bridge":           {network: "eth0/br0/192.0.2.10", more: []host.Interface{{Name: "br0", Kind: "bridge"}}, want: CodeNetwork, says: "not an Open vSwitch bridge"},
 		"part of a bond":           {network: "eth0/br0/192.0.2.10", change: func(i *host.Interface) { i.Master, i.MasterKind = "bond0", "bond" }, want: CodeNetwork, says: "part of bond0"},
 		"loopback":                 {network: "lo/br0/192.0.2.10", more: []host.Interface{nic("lo", "192.0.2.10/32")}, want: CodeNetwork, says: "not an interface to the outside"},
 		"a wire and an address":    {network: "eth0/br0/bcast0", want: CodeNetwork, says: "give eth0/br0/192.0.2.10"},
@@ -136,7 +136,7 @@ func TestHostNetworks(t *testing.T) {
 		"VLAN":                     {network: "eth0/br0/192.0.2.10", change: func(i *host.Interface) { i.Kind = "vlan" }, want: CodeNetworkRisk, says: "VLAN"},
 		"another address than the node's": {network: "eth0/br0/198.51.100.1", change: func(i *host.Interface) {
 			i.Prefixes = append(slices.Clone(i.Prefixes), netip.MustParsePrefix("198.51.100.1/24"))
-		}, want: CodeNetworkRisk, says: "by which the cluster knows this node"},
+		}, want: CodeNetworkRisk, says: "the address of this node in the cluster"},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -240,7 +240,7 @@ func TestPhaseRefusesWhatPreflightRefuses(t *testing.T) {
 			}
 			m.Config.Run.IgnorePreflightErrors, m.Config.Run.Force = nil, true
 			m.must(t, hostConfPhase())
-			if said := strings.Join(m.said, "\n"); !strings.Contains(said, "makes the bridge br0, puts eth0 into it") {
+			if said := strings.Join(m.said, "\n"); !strings.Contains(said, "creates the bridge br0, adds eth0 to it") {
 				t.Errorf("does not say what happens: %q", said)
 			}
 		})

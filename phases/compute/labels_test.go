@@ -52,7 +52,7 @@ func TestLabel(t *testing.T) {
 	if len(patches) != 1 || patches[0] != `{"metadata":{"labels":{"onecloud.yunion.io/host":"enable"}}}` {
 		t.Errorf("patches %q", patches)
 	}
-	if said := strings.Join(m.said, "\n"); !strings.Contains(said, "makes the bridge br0") {
+	if said := strings.Join(m.said, "\n"); !strings.Contains(said, "creates the bridge br0") {
 		t.Errorf("says %q", said)
 	}
 	have = `{"onecloud.yunion.io/host":"enable"}`

@@ -16,7 +16,7 @@ func Leaving(h *host.Host) []string {
 	for _, i := range h.Facts.Interfaces {
 		if a := globals(i); i.Kind == kindSwitch && len(a) > 0 {
 			out = append(out, fmt.Sprintf("%s of this machine is on the Open vSwitch bridge %s, whose pods stop: the machine can lose its network, "+
-				"so have another way to log in, such as the console", orNone(a), i.Name))
+				"so make sure that you can log in another way, such as through the console", orNone(a), i.Name))
 		}
 	}
 	if vms := virtualMachines(h); len(vms) > 0 {

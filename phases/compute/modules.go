@@ -41,7 +41,7 @@ func modules() []module {
 		{name: "kvm_intel", applies: cpu("GenuineIntel"), without: "virtual machines are emulated, which is very slow"},
 		{name: "kvm_amd", applies: cpu("AuthenticAMD"), without: "virtual machines are emulated, which is very slow"},
 		{name: "geneve", without: "virtual machines on different nodes cannot share a VPC network"},
-		{name: "nbd", options: "max_part=16", without: "images cannot be changed with the image driver nbd, which is not the default"},
+		{name: "nbd", options: "max_part=16", without: "images cannot be modified with the image driver nbd, which is not the default"},
 	}
 }
 
@@ -68,7 +68,7 @@ func Modules(h *host.Host) []finding.Finding {
 			h.Facts.OS.InstallKernelModules(h.Facts.Kernel)).With(needed...))
 	}
 	if len(optional) > 0 {
-		out = append(out, finding.Warn(CodeOptionalModule, "The kernel lacks modules that a compute node can use", strings.Join(optional, "; "),
+		out = append(out, finding.Warn(CodeOptionalModule, "The kernel lacks optional modules for a compute node", strings.Join(optional, "; "),
 			h.Facts.OS.InstallKernelModules(h.Facts.Kernel)).With(optional...))
 	}
 	return out
@@ -134,7 +134,7 @@ func loadModules(ctx context.Context, h *host.Host, r workflow.Reporter) error {
 		}
 	}
 	if len(lacking) > 0 {
-		r.Info("going on without kernel modules: %s", strings.Join(lacking, ", "))
+		r.Info("continuing without kernel modules: %s", strings.Join(lacking, ", "))
 	}
 	return nil
 }

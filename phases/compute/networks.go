@@ -71,7 +71,7 @@ func HostNetworks(h *host.Host) []finding.Finding {
 	list, named := networks(h)
 	var wrong, risky []string
 	if named == "" {
-		wrong = []string{"there is no default route, whose interface the host agent would take; name one in --host-networks"}
+		wrong = []string{"there is no default route, whose interface the host agent would use; name an interface in --host-networks"}
 	}
 	for _, n := range list {
 		w, r := judge(h.Facts, h.Config.Node.IP, n)
@@ -79,7 +79,7 @@ func HostNetworks(h *host.Host) []finding.Finding {
 	}
 	subject, other := "A network of "+named, "correct it"
 	if named == "the default route" || named == "" {
-		subject, other = "The network that the host agent takes without --host-networks", "name another interface: --host-networks NIC/BRIDGE/ADDRESS"
+		subject, other = "The network that the host agent uses without --host-networks", "name another interface: --host-networks NIC/BRIDGE/ADDRESS"
 	}
 	var out []finding.Finding
 	if len(wrong) > 0 {
@@ -87,8 +87,8 @@ func HostNetworks(h *host.Host) []finding.Finding {
 			Cause: strings.Join(wrong, "; "), Remedy: "compare it with: ip -brief address", Evidence: wrong})
 	}
 	if len(risky) > 0 && !h.Config.Run.Force {
-		out = append(out, finding.Finding{Code: CodeNetworkRisk, Severity: finding.Error, What: subject + " may cut this machine off its network",
-			Cause: strings.Join(risky, "; "), Remedy: other + "; or have another way to log in, such as a console, and give --force", Evidence: risky})
+		out = append(out, finding.Finding{Code: CodeNetworkRisk, Severity: finding.Error, What: subject + " may cut this machine off from its network",
+			Cause: strings.Join(risky, "; "), Remedy: other + "; or make sure that you can log in another way, such as through a console, and give --force", Evidence: risky})
 	}
 	return append(out, listenInterface(h, list)...)
 }
@@ -115,7 +115,7 @@ func judge(f host.Facts, own string, n config.HostNetwork) (wrong, risky []strin
 	bad := func(format string, args ...any) { wrong = append(wrong, fmt.Sprintf(format, args...)) }
 	risk := func(format string, args ...any) { risky = append(risky, fmt.Sprintf(format, args...)) }
 	if exists && bridge.Kind != kindSwitch {
-		bad("%s exists and is not a bridge of Open vSwitch; choose another name", n.Bridge)
+		bad("%s exists and is not an Open vSwitch bridge; choose another name", n.Bridge)
 	}
 	switch {
 	case nic.Name == "lo" || slices.Contains([]string{"bridge", "dummy", kindSwitch, "ifb"}, nic.Kind):
@@ -137,7 +137,7 @@ func judge(f host.Facts, own string, n config.HostNetwork) (wrong, risky []strin
 		return wrong, nil // nothing moves any more
 	}
 	if a, err := netip.ParseAddr(own); err == nil && slices.Contains(globals(nic), a) && a != n.Address && a != n.Address6 {
-		risk("%s carries %s, by which the cluster knows this node, but %s is to move to %s", n.NIC, own, n.Address, n.Bridge)
+		risk("%s has %s, the address of this node in the cluster, but %s would move to %s", n.NIC, own, n.Address, n.Bridge)
 	}
 	for _, a := range nic.Leased {
 		if slices.Contains(globals(nic), a) {
@@ -145,10 +145,10 @@ func judge(f host.Facts, own string, n config.HostNetwork) (wrong, risky []strin
 		}
 	}
 	if nic.Wireless {
-		risk("%s is wireless, and access points drop what a bridge sends", n.NIC)
+		risk("%s is wireless, and access points drop packets that a bridge sends", n.NIC)
 	}
 	if nic.Kind == "vlan" {
-		risk("%s is a VLAN interface; its MAC address is also that of its parent, and the cloud then refuses the host at its second start", n.NIC)
+		risk("%s is a VLAN interface; it shares the MAC address of its parent, and the cloud then refuses the host at its second start", n.NIC)
 	}
 	return nil, risky
 }
@@ -179,7 +179,7 @@ func listenInterface(h *host.Host, list []config.HostNetwork) []finding.Finding 
 		return nil
 	}
 	return []finding.Finding{{Code: CodeListenInterface, Severity: finding.Error, What: "The host agent cannot listen on " + name, Cause: wrong,
-		Remedy: "leave --listen-interface out, or name the bridge of --host-networks that has this node's address"}}
+		Remedy: "omit --listen-interface, or name the bridge of --host-networks that has this node's address"}}
 }
 
 // consequences describes what the host agent will do to the addresses of this machine.
@@ -188,8 +188,8 @@ func consequences(h *host.Host) []string {
 	list, _ := networks(h)
 	for _, n := range list {
 		if nic, ok := h.Facts.Named(n.NIC); ok && n.NIC != n.Bridge && n.Wire == "" && len(globals(nic)) > 0 {
-			out = append(out, fmt.Sprintf("when the host agent first starts, it makes the bridge %s, puts %s into it and moves %s and the routes of %s there; "+
-				"connections pause for some seconds",
+			out = append(out, fmt.Sprintf("when the host agent first starts, it creates the bridge %s, adds %s to it and moves %s and the routes of %s there; "+
+				"connections pause for a few seconds",
 				n.Bridge, n.NIC, orNone(globals(nic)), n.NIC))
 		}
 	}
@@ -204,11 +204,11 @@ func HostName(h *host.Host) []finding.Finding {
 	switch {
 	case !hostName.MatchString(name):
 		return []finding.Finding{{Code: CodeHostName, Severity: finding.Error, What: "The cloud refuses a host with the name " + name,
-			Cause: "the name of a host starts with a letter and has only letters, digits and hyphens", Remedy: "hostnamectl set-hostname NAME"}}
+			Cause: "the name of a host starts with a letter and contains only letters, digits and hyphens", Remedy: "hostnamectl set-hostname NAME"}}
 	case h.Facts.Hostname != "" && !strings.EqualFold(short(h.Facts.Hostname), name):
-		return []finding.Finding{{Code: CodeHostName, Severity: finding.Warning, What: "The node's name is not that of the machine",
+		return []finding.Finding{{Code: CodeHostName, Severity: finding.Warning, What: "The node's name differs from the machine's name",
 			Cause:  fmt.Sprintf("the host agent looks for the node under the name of the machine, %s, and not under %s", h.Facts.Hostname, name),
-			Remedy: "hostnamectl set-hostname " + name + ", or leave --node-name out"}}
+			Remedy: "hostnamectl set-hostname " + name + ", or omit --node-name"}}
 	}
 	return nil
 }

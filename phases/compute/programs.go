@@ -22,7 +22,7 @@ type program struct {
 // and pkg/util). It omits programs that only certain storage or hardware needs.
 func programs() []program {
 	return []program{
-		{"python3", true, "the host agent ends without it"},
+		{"python3", true, "the host agent exits without it"},
 		{"bash", true, "it starts virtual machines"},
 		{"ip", true, "it connects virtual machines"},
 		{"tc", true, "it limits the bandwidth of virtual machines"},
@@ -36,8 +36,8 @@ func programs() []program {
 		{"ps", true, "virtual machines are found"},
 		{"awk", true, "scripts of virtual machines call it"},
 		{"grep", true, "scripts of virtual machines call it"},
-		{"systemctl", true, "services are looked at"},
-		{"nc", false, "monitors of virtual machines are asked"},
+		{"systemctl", true, "services are checked"},
+		{"nc", false, "monitors of virtual machines are queried"},
 		{"chattr", false, "files of templates are protected"},
 		{"ionice", false, "images are converted in the background"},
 		{"qemu-img", false, "disks and images need it"},

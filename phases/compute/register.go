@@ -57,7 +57,7 @@ func Registration(h *host.Host) []finding.Finding {
 	return []finding.Finding{{Code: CodeRegistration, Severity: finding.Warning,
 		What:     "The host appears in the cloud only if the cloud has a network for it",
 		Cause:    "ocadm cannot see whether the cloud has a network of type baremetal with the mask and the subnet of this machine's address",
-		Remedy:   "look with climc network-list; if there is none, create it as administrator of the cloud: " + strings.Join(commands, "; "),
+		Remedy:   "check with climc network-list; if no such network exists, create one as administrator of the cloud: " + strings.Join(commands, "; "),
 		Evidence: commands}}
 }
 

@@ -33,7 +33,7 @@ func Parse(name string, raw []byte) (map[string]any, error) {
 	p.head(doc)
 	p.object("", doc, reflect.TypeFor[Config]())
 	if len(p.unknown) > 0 {
-		return nil, finding.New("OCA-0321", "The configuration file "+name+" has a key that ocadm does not know", strings.Join(p.unknown, "; "),
+		return nil, finding.New("OCA-0321", "The configuration file "+name+" has a key that ocadm does not recognize", strings.Join(p.unknown, "; "),
 			"ocadm config print shows every key")
 	}
 	if len(p.wrong) > 0 {
@@ -62,7 +62,7 @@ func oneDocument(raw []byte) (map[string]any, error) {
 			continue
 		}
 		if doc != nil {
-			return nil, errors.New("it has more than one document")
+			return nil, errors.New("it contains more than one document")
 		}
 		doc = m
 	}

@@ -39,7 +39,7 @@ func ParseHostNetwork(s string) (HostNetwork, error) {
 	}
 	switch {
 	case n.NIC == n.Bridge:
-		return HostNetwork{}, fmt.Errorf("%q: the bridge needs a name of its own, for example br0", s)
+		return HostNetwork{}, fmt.Errorf("%q: the bridge needs its own name, for example br0", s)
 	case slices.Contains(agentBridges, n.Bridge):
 		return HostNetwork{}, fmt.Errorf("%q: the host agent uses the bridge %s itself", s, n.Bridge)
 	}

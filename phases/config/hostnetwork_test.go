@@ -30,7 +30,7 @@ func TestParseHostNetwork(t *testing.T) {
 		"eth0/br0/192.0.2.300":               "neither an address",
 		"eth0/br0/127.0.0.1":                 "cannot be the address of a node",
 		"eth0/br0/192.0.2.1/192.0.2.2":       "at most one IPv4",
-		"eth0/eth0/192.0.2.1":                "name of its own",
+		"eth0/eth0/192.0.2.1":                "its own name",
 		"eth0/brvpc/192.0.2.1":               "uses the bridge brvpc itself",
 		"eth0/a-name-that-is-long/192.0.2.1": "not the name of a network interface",
 		"eth0;reboot/br0/192.0.2.1":          "not the name of a network interface",

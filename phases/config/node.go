@@ -21,7 +21,7 @@ import (
 func (v *validation) node() {
 	n := v.c.Node
 	if n.Name == "" {
-		v.add("node.name", "the machine has no host name and none was given")
+		v.add("node.name", "the machine has no host name, and none was given")
 	} else {
 		v.check("node.name", NodeName(n.Name))
 	}
@@ -102,9 +102,9 @@ func mirror(s string) error {
 	u, err := url.Parse(s)
 	switch {
 	case err != nil || u.Scheme != "https" && u.Scheme != "http" || u.Host == "":
-		return errors.New("it is not https://HOST[:PORT][/PATH], nor the same with http") // the value may hold a password
+		return errors.New("it is not https://HOST[:PORT][/PATH] or the same with http") // the value may hold a password
 	case u.User != nil:
-		return errors.New("it holds a password, which logs would show; let the mirror serve this machine without one")
+		return errors.New("it contains a password, which logs would show; let the mirror serve this machine without a password")
 	case u.RawQuery != "" || u.Fragment != "":
 		return errors.New("it has a query or a fragment; paths are appended to it")
 	}
@@ -127,7 +127,7 @@ func RegistryMirror(s string) (registry, address string, err error) {
 func proxy(s string) error {
 	if u, err := url.Parse(s); s != "" && (err != nil || u.Host == "" || !slices.Contains([]string{"http", "https", "socks5"}, u.Scheme)) ||
 		strings.ContainsAny(s, "\n\r") {
-		return errors.New("it is not http://[USER:PASSWORD@]HOST:PORT, nor the same with https or socks5")
+		return errors.New("it is not http://[USER:PASSWORD@]HOST:PORT or the same with https or socks5")
 	}
 	return nil
 }

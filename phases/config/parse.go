@@ -80,12 +80,12 @@ func Port(s string) (int, error) {
 // Hostname returns an error if s is not a DNS name.
 func Hostname(s string) error {
 	if s == "" || len(s) > maxDNSName {
-		return errors.New("a host name has 1 to 253 letters")
+		return errors.New("a host name has 1 to 253 characters")
 	}
 	last := ""
 	for label := range strings.SplitSeq(s, ".") {
 		if !dnsLabel.MatchString(strings.ToLower(label)) {
-			return fmt.Errorf("%q is not a host name: %q is not made of letters, digits and inner hyphens", s, label)
+			return fmt.Errorf("%q is not a host name: %q does not consist of letters, digits and inner hyphens", s, label)
 		}
 		last = label
 	}
@@ -98,11 +98,11 @@ func Hostname(s string) error {
 // NodeName returns an error if s cannot be the name of a node. Machine names may have capitals and underscores, node names may not.
 func NodeName(s string) error {
 	if len(s) > maxDNSName {
-		return errors.New("it is longer than 253 letters")
+		return errors.New("it is longer than 253 characters")
 	}
 	for label := range strings.SplitSeq(s, ".") {
 		if !dnsLabel.MatchString(label) {
-			return fmt.Errorf("%q is not made of lower case letters, digits and inner hyphens", label)
+			return fmt.Errorf("%q does not consist of lower case letters, digits and inner hyphens", label)
 		}
 	}
 	return nil

@@ -20,7 +20,7 @@ func (v *validation) bundle() {
 			}
 		}
 		if n.BundleKey != "" && n.Bundle == "" {
-			v.add("node.bundleKey", "there is no --bundle that could be signed")
+			v.add("node.bundleKey", "it needs a --bundle to verify")
 		}
 		return
 	}

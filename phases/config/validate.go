@@ -117,7 +117,7 @@ func (v *validation) endpoint(key, value string) {
 
 func (v *validation) oneOf(key, flag, value string, allowed ...string) {
 	if !slices.Contains(allowed, value) {
-		v.errs = append(v.errs, FieldError{Key: key, Flag: flag, Problem: fmt.Sprintf("%q is none of %s", value, strings.Join(allowed, ", "))})
+		v.errs = append(v.errs, FieldError{Key: key, Flag: flag, Problem: fmt.Sprintf("%q is not one of %s", value, strings.Join(allowed, ", "))})
 	}
 }
 
@@ -163,10 +163,10 @@ func (v *validation) cluster() {
 		}
 	}
 	if a, err := netip.ParseAddr(v.c.Node.AdvertiseAddress); err == nil && len(services) > 0 && services[0].Addr().Is4() != a.Is4() {
-		v.add("cluster.serviceCIDR", fmt.Sprintf("its first range, %s, is not of the family of the API server's address %s", services[0], a))
+		v.add("cluster.serviceCIDR", fmt.Sprintf("its first range, %s, is not of the same family as the API server's address %s", services[0], a))
 	}
 	if len(pods) > 0 && len(services) > 0 && pods[0].Addr().Is4() != services[0].Addr().Is4() {
-		v.add("cluster.podNetworkCIDR", fmt.Sprintf("its first range, %s, is not of the family of the services' %s", pods[0], services[0]))
+		v.add("cluster.podNetworkCIDR", fmt.Sprintf("its first range, %s, is not of the same family as the services' %s", pods[0], services[0]))
 	}
 	for _, s := range services {
 		if a, err := netip.ParseAddr(v.c.Node.IP); err == nil && s.Contains(a) {
@@ -211,11 +211,11 @@ func (v *validation) virtualAddress() {
 		v.add("cluster.highAvailabilityVIP", "it is not an IPv4 address")
 	}
 	if c.VirtualAddress == n.AdvertiseAddress || c.VirtualAddress == n.IP {
-		v.add("cluster.highAvailabilityVIP", "it is the address of this node; give one that no machine has")
+		v.add("cluster.highAvailabilityVIP", "it is the address of this node; give an address that no machine has")
 	}
 	if host, _, err := SplitEndpoint(c.ControlPlaneEndpoint, DefaultPort); err == nil && host != c.VirtualAddress {
 		if _, err := netip.ParseAddr(host); err == nil {
-			v.add("cluster.controlPlaneEndpoint", fmt.Sprintf("%s is not the address of --high-availability-vip; give a name that resolves to it, or leave it out", host))
+			v.add("cluster.controlPlaneEndpoint", fmt.Sprintf("%s is not the address of --high-availability-vip; give a name that resolves to it, or omit this setting", host))
 		}
 	}
 }
@@ -234,7 +234,7 @@ func (v *validation) token(key, t string) {
 func (v *validation) database() {
 	d := v.c.Database
 	if d.Password != "" && d.PasswordFile != "" {
-		v.add("database.passwordFile", "the password is given twice, in clear and by a file")
+		v.add("database.passwordFile", "the password is given twice, in clear text and in a file")
 	}
 	if d.Host == "" {
 		if q, err := resource.ParseQuantity(d.StorageSize); err != nil || q.Sign() <= 0 {
@@ -261,10 +261,10 @@ var imageTag = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}$`)
 func (v *validation) cloud() {
 	c := v.c.Cloud
 	if c.Version != "" && !imageTag.MatchString(c.Version) {
-		v.add("cloud.version", fmt.Sprintf("%q cannot be the tag of an image", c.Version))
+		v.add("cloud.version", fmt.Sprintf("%q is not a valid image tag", c.Version))
 	}
 	if !imageTag.MatchString(c.OperatorVersion) {
-		v.add("cloud.operatorVersion", fmt.Sprintf("%q cannot be the tag of an image", c.OperatorVersion))
+		v.add("cloud.operatorVersion", fmt.Sprintf("%q is not a valid image tag", c.OperatorVersion))
 	}
 	if c.OperatorImage != "" {
 		if _, err := name.ParseReference(c.OperatorImage, name.WeakValidation); err != nil {
@@ -273,7 +273,7 @@ func (v *validation) cloud() {
 	}
 	for key, value := range map[string]string{"cloud.name": c.Name, "cloud.namespace": c.Namespace} {
 		if !dnsLabel.MatchString(value) {
-			v.add(key, fmt.Sprintf("%q is not made of lower case letters, digits and inner hyphens", value))
+			v.add(key, fmt.Sprintf("%q does not consist of lower case letters, digits and inner hyphens", value))
 		}
 	}
 	for key, value := range map[string]string{"cloud.region": c.Region, "cloud.zone": c.Zone} {
@@ -309,7 +309,7 @@ func (v *validation) join() {
 	}
 	switch {
 	case !j.ControlPlane && j.CertificateKey != "":
-		v.add("join.certificateKey", "only --control-plane takes it")
+		v.add("join.certificateKey", "it is allowed only with --control-plane")
 	case j.ControlPlane && j.CertificateKey == "":
 		v.add("join.certificateKey", `it is missing; on a control-plane node: ocadm token create --print-join-command --control-plane`)
 	case j.ControlPlane && !certificateKey.MatchString(j.CertificateKey):

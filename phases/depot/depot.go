@@ -37,7 +37,7 @@ func Phase(api string, own node.ImageGroup, images ...string) host.Phase {
 	return host.Phase{
 		Name: PhaseName, Short: "Keep images and programs for other nodes, and serve them",
 		Long: "Stores the content of the bundle and this program in " + depot.DefaultDir + ", and starts a static pod that serves it to other nodes\n" +
-			"on port " + strconv.Itoa(config.DepotPort) + ". They join without a bundle, and pull images there first.",
+			"on port " + strconv.Itoa(config.DepotPort) + ". Those nodes join without a bundle, and pull images from the depot first.",
 		After: []string{api}, AnyRelease: true,
 		Skip: workflow.SkipIf("--depot none", func(h *host.Host) bool { return h.Config.Node.Depot == config.None }),
 		Phases: []host.Phase{

@@ -237,6 +237,6 @@ func Lacks(ctx context.Context, h *host.Host, image string, archs []string) erro
 		return nil
 	}
 	return finding.New(CodeLacksProgram, "The depot has no "+image+" for "+strings.Join(missing, " and "),
-		"the cluster has nodes of that architecture, which pull the operator's image from the depot",
+		"nodes of that architecture pull the operator's image from the depot",
 		"with ocadm "+version.Version+" for "+missing[0]+", from its release: ocadm depot add FILE; then run the command again")
 }

@@ -50,16 +50,16 @@ func reach(ctx context.Context, address string, t *tls.Config) error {
 // explainServer replaces the remedies in a depot's findings with those for a server outside a cluster.
 func explainServer(address string, err error) error {
 	if errors.Is(err, kubernetes.ErrOtherAuthority) {
-		return finding.Errorf(depot.CodeUnreachable, "The server at "+address+" is not the one that --bundle-ca-hash names",
-			`copy the line that "ocadm bundle serve" prints there again; if it is the same, another server answers at this address`, "%w", err)
+		return finding.Errorf(depot.CodeUnreachable, "The server at "+address+" does not match --bundle-ca-hash",
+			`copy the line that "ocadm bundle serve" prints there again; if it is the same, a different server answers at this address`, "%w", err)
 	}
 	found := slices.Clone(finding.Of(err))
 	for i, f := range found {
 		switch f.Code {
 		case depot.CodeRefused:
-			found[i].Remedy = `take --bundle-token from the line that "ocadm bundle serve" prints`
+			found[i].Remedy = `copy --bundle-token from the line that "ocadm bundle serve" prints`
 		case depot.CodeUnreachable:
-			found[i].Remedy = `see that "ocadm bundle serve" runs there and that this machine reaches it: curl -k https://` + address + depot.HealthPath
+			found[i].Remedy = `make sure that "ocadm bundle serve" runs there and that this machine can reach it: curl -k https://` + address + depot.HealthPath
 		}
 	}
 	if len(found) == 0 {

@@ -81,7 +81,7 @@ func executorUnit(ctx context.Context, h *host.Host) []finding.Finding {
 	}
 	if state != "active" {
 		f := finding.Finding{Code: CodeExecutorUnit, Severity: finding.Error, What: executor.UnitName + " does not run",
-			Cause:  "systemd has it as " + state + "; without it no agent can run a program on the node",
+			Cause:  "systemd reports " + state + "; without it no agent can run a program on the node",
 			Remedy: "systemctl enable --now " + executor.UnitName + "; journalctl -u " + executor.UnitName + " -n 50"}
 		if loaded, err := property(ctx, h, executor.UnitName, "LoadState"); err == nil && loaded == "not-found" {
 			f.What, f.Remedy = executor.UnitName+" is not installed", unitRemedy
@@ -112,7 +112,7 @@ func nodeUnits(ctx context.Context, h *host.Host) []finding.Finding {
 			continue // executorUnit reports a systemd that does not answer
 		}
 		out = append(out, finding.Finding{Code: CodeNodeUnit, Severity: finding.Error, What: unit + " does not run",
-			Cause:  "systemd has it as " + state + "; the agents' pods need it. Virtual machines keep running without it",
+			Cause:  "systemd reports " + state + "; the agents' pods need it; virtual machines keep running without it",
 			Remedy: "systemctl restart " + unit + "; journalctl -u " + unit + " -n 50"})
 	}
 	return out

@@ -151,7 +151,7 @@ func TestFindings(t *testing.T) {
 		}, "OCA-7102", "is not installed"},
 		"unit failed": {func(m *machine) {
 			m.answers[show(executor.UnitName, "ActiveState")], m.answers[show(executor.UnitName, "LoadState")] = "failed\n", "loaded\n"
-		}, "OCA-7102", "systemd has it as failed"},
+		}, "OCA-7102", "systemd reports failed"},
 		"no systemd":    {func(m *machine) { clear(m.answers) }, "OCA-7102", "systemd does not answer"},
 		"kill mode":     {func(m *machine) { m.answers[show(executor.UnitName, "KillMode")] = "control-group\n" }, "OCA-7103", "do not restart the unit"},
 		"kubelet":       {func(m *machine) { m.answers[show("kubelet.service", "ActiveState")] = "activating\n" }, "OCA-7108", "journalctl -u kubelet.service"},

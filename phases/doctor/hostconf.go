@@ -35,7 +35,7 @@ func nodeConfiguration(_ context.Context, h *host.Host) []finding.Finding {
 	}
 	out := judgeNetworks(conf, h.Facts)
 	if conf["disable_probe_kubelet"] != true && conf["disable_probe_kubelet"] != "true" {
-		out = append(out, finding.New("OCA-7111", "The host agent will look for Docker and end",
+		out = append(out, finding.New("OCA-7111", "The host agent will look for Docker and exit",
 			hostConf+" lacks disable_probe_kubelet: true, which a node with containerd needs", "set disable_probe_kubelet: true in "+hostConf))
 	}
 	var without []string
@@ -46,8 +46,8 @@ func nodeConfiguration(_ context.Context, h *host.Host) []finding.Finding {
 	}
 	if len(without) > 0 {
 		out = append(out, finding.Warn(CodeIneffective, "Options in host.conf have no effect: "+strings.Join(without, ", "),
-			"agents in pods take them from the cloud's ConfigMap, which wins over host.conf",
-			"move them to /etc/yunion/host_local.conf, which wins over both"))
+			"agents in pods read them from the cloud's ConfigMap, which overrides host.conf",
+			"move them to /etc/yunion/host_local.conf, which overrides both"))
 	}
 	return append(out, judgeStorage(conf, h)...)
 }
@@ -130,14 +130,14 @@ func judgeStorage(conf map[string]any, h *host.Host) []finding.Finding {
 	var out []finding.Finding
 	paths := texts(conf["local_image_path"])
 	if len(paths) == 0 {
-		out = append(out, finding.New("OCA-7117", "The host agent has no place for disks", "host.conf has no local_image_path",
+		out = append(out, finding.New("OCA-7117", "The host agent has no space for disks", "host.conf has no local_image_path",
 			"set local_image_path: [/opt/cloud/workspace/disks] in "+hostConf))
 	}
 	for _, p := range paths {
 		if n, ok := free(h.Files, p); ok && n < imageSpace {
-			out = append(out, finding.New("OCA-7117", "The host agent has no room for disks in "+p,
-				fmt.Sprintf("%d MiB are free, and the agent wants %d", n/mebibyte, imageSpace/mebibyte),
-				"make room, or mount a larger disk there: df -h "+p))
+			out = append(out, finding.New("OCA-7117", "The host agent has too little space for disks in "+p,
+				fmt.Sprintf("%d MiB are free, and the agent needs %d", n/mebibyte, imageSpace/mebibyte),
+				"free some space, or mount a larger disk there: df -h "+p))
 		}
 	}
 	if conf["hugepages_option"] == "native" {

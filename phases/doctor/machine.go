@@ -44,7 +44,7 @@ func disks(_ context.Context, h *host.Host) []finding.Finding {
 	for _, d := range disksOf(h.Files, "", "/opt/cloud", "/var/lib/kubelet", "/var/lib/containerd", "/var/log") {
 		if d.Full() || d.NearlyFull() {
 			out = append(out, finding.Warn(CodeDisk, "The disk of "+d.What+" is nearly full: "+d.Space(),
-				d.Limits()+"; disks of virtual machines need room, too", "df -h "+d.What+"; du -xh --max-depth=2 "+d.What+" | sort -h | tail"))
+				d.Limits()+"; disks of virtual machines need space, too", "df -h "+d.What+"; du -xh --max-depth=2 "+d.What+" | sort -h | tail"))
 		}
 	}
 	return out

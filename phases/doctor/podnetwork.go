@@ -73,7 +73,7 @@ func Unreached(ctx context.Context, h *host.Host, waiting func(why string)) erro
 	began := time.Now()
 	_ = wait.Until(limited, "the pod network", routesInterval, func(context.Context) (bool, string, error) {
 		other := time.Since(began) >= flannelWithin && otherCNI(h.Files)
-		return other || len(tunnelEnds(h.Files.Text("/proc/net/route"))) > 0, "flannel has not made its routes yet", nil
+		return other || len(tunnelEnds(h.Files.Text("/proc/net/route"))) > 0, "flannel has not created its routes yet", nil
 	}, waiting) // without routes, there is nothing to test
 	var evidence []string
 	for _, t := range podNetwork(ctx, h) {
@@ -84,9 +84,9 @@ func Unreached(ctx context.Context, h *host.Host, waiting func(why string)) erro
 	if len(evidence) == 0 {
 		return nil
 	}
-	return finding.Warn("OCA-5112", "Packets of the pod network do not get from this node to others and back",
-		"a firewall or security group drops UDP 8472, the network carries smaller packets than flannel sends, or the other nodes are down",
-		"let UDP 8472 through between this node and the others, both ways; then: ocadm why").With(evidence...)
+	return finding.Warn("OCA-5112", "Pod network packets do not get from this node to other nodes and back",
+		"a firewall or security group drops UDP 8472, the network drops packets of the size that flannel sends, or the other nodes are down",
+		"allow UDP 8472 between this node and the others, in both directions; then: ocadm why").With(evidence...)
 }
 
 // otherCNI reports whether a container network is configured here although flannel does not run: it may be the pod network, or belong to a program such as podman.

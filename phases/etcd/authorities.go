@@ -47,8 +47,8 @@ func (r *Restore) keepsRotation(values map[string][]byte) error {
 		}
 		lacks = "its Secret " + rotation.Secret + " is of another rotation"
 	}
-	return finding.New("OCA-4158", "What is to be restored has no record of the rotation of the certificate authorities",
+	return finding.New("OCA-4158", "The data to restore has no record of the rotation of the certificate authorities",
 		"this machine trusts two authorities, and "+lacks+": the keys in it would be lost, and the rotation could neither be completed nor reverted",
-		"if the API server answers: ocadm certs rotate-ca --revert, then run the same command again; otherwise ocadm etcd restore FILE with a snapshot from during the rotation; "+
-			"if there is none, add "+ForgetRotation+", and afterwards begin a new rotation, which ends this one: ocadm certs rotate-ca")
+		"if the API server answers: ocadm certs rotate-ca --revert, then run the same command again; otherwise ocadm etcd restore FILE with a snapshot saved during the rotation; "+
+			"if none exists, add "+ForgetRotation+", and afterwards start a new rotation, which ends this one: ocadm certs rotate-ca")
 }

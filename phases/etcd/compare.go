@@ -72,7 +72,7 @@ func compare(then, now contents, known bool) Preview {
 		}
 		p.Clouds = append(p.Clouds, c)
 		if c.Snapshot != nil && c.Now != nil && c.Snapshot.Version != c.Now.Version {
-			p.Misfits = append(p.Misfits, fmt.Sprintf("the databases of cloud %s are those of version %s, and the snapshot brings back version %s", key, c.Now.Version, c.Snapshot.Version))
+			p.Misfits = append(p.Misfits, fmt.Sprintf("the databases of cloud %s are of version %s, and the snapshot restores version %s", key, c.Now.Version, c.Snapshot.Version))
 		}
 	}
 	for _, key := range slices.Sorted(maps.Keys(then.operations)) {
@@ -99,7 +99,7 @@ func (c CloudChange) String() string {
 	out := fmt.Sprintf("cloud %s/%s: ", c.Namespace, c.Name)
 	switch {
 	case c.Snapshot == nil:
-		return out + "is not in the snapshot, and is lost; now " + c.Now.String()
+		return out + "is not in the snapshot, and will be lost; now " + c.Now.String()
 	case c.Now == nil:
 		return out + c.Snapshot.String()
 	}
@@ -117,7 +117,7 @@ func (p Preview) Fits() error {
 	if len(p.Misfits) == 0 {
 		return nil
 	}
-	return finding.New("OCA-4157", "The databases do not fit the snapshot",
-		"a restore of etcd leaves the databases as they are: services of another version would start with them, or a server with old rows",
+	return finding.New("OCA-4157", "The databases do not match the snapshot",
+		"a restore of etcd does not change the databases: services of another version would use them, or a server with old rows would start",
 		"ocadm etcd restore FILE with a later snapshot; or back up the databases (ocadm cluster backup), then add "+NewerDatabases).With(p.Misfits...)
 }

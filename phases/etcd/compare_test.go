@@ -33,10 +33,10 @@ func TestCompare(t *testing.T) {
 		"updated since": {then, with(func(c *contents) {
 			c.clouds["onecloud/default"] = Cloud{Namespace: "onecloud", Name: "default", Version: "v2", Release: 8}
 		}), true,
-			"version v1, release 7; now version v2, release 8", "those of version v2, and the snapshot brings back version v1"},
+			"version v1, release 7; now version v2, release 8", "of version v2, and the snapshot restores version v1"},
 		"changed since":                         {then, with(func(c *contents) { c.clouds["onecloud/default"] = Cloud{Version: "v1", Release: 9} }), true, "now version v1, release 9", ""},
 		"deleted since":                         {then, with(func(c *contents) { clear(c.clouds) }), true, "cloud onecloud/default: version v1, release 7", ""},
-		"made since":                            {with(func(c *contents) { clear(c.clouds) }), then, true, "is not in the snapshot, and is lost", ""},
+		"made since":                            {with(func(c *contents) { clear(c.clouds) }), then, true, "is not in the snapshot, and will be lost", ""},
 		"the present unknown":                   {then, contents{}, false, "version v1, release 7", ""},
 		"another primary":                       {then, second, true, "", ""}, // the servers settle it
 		"a replica since":                       {noPair, then, true, "", ""},

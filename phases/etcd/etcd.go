@@ -90,7 +90,7 @@ func Look(ctx context.Context, h *host.Host) (Status, error) {
 
 func noMajority(all []etcd.Observed) error {
 	return finding.New("OCA-4147", "etcd has no majority", "it works while more than half of its voting members answer",
-		"start the machines of the others; if they are lost for good, on this one: ocadm etcd restore --from-data").With(seen(all)...)
+		"start the machines of the others; if those machines are lost for good, on this one: ocadm etcd restore --from-data").With(seen(all)...)
 }
 
 // seen returns a line for each member that says whether it answers.
@@ -132,13 +132,13 @@ func (s *Status) judge(now time.Time) {
 			up++
 		}
 		if m.Learner {
-			problem("member %s is a learner: its join has not ended; if its machine is lost: ocadm node remove %s", name, name)
+			problem("member %s is a learner: its join is not complete; if its machine is lost: ocadm node remove %s", name, name)
 		}
 		for _, a := range m.Alarms {
 			problem("member %s reports %s", name, a)
 		}
 		if m.Quota > 0 && m.Size > m.Quota*4/5 {
-			problem("the database of member %s takes %d of %d MiB: run ocadm etcd defrag", name, m.Size>>20, m.Quota>>20)
+			problem("the database of member %s uses %d of %d MiB: run ocadm etcd defrag", name, m.Size>>20, m.Quota>>20)
 		}
 	}
 	s.Tolerates = max(0, up-(voters/2+1))
@@ -146,7 +146,7 @@ func (s *Status) judge(now time.Time) {
 	case last == nil:
 		problem("this machine has no snapshot: run ocadm etcd snapshot")
 	case snapshot.Future(last.Time, now):
-		problem("the last snapshot on this machine is of %s, which is in the future: the clock was ahead then or is behind now: check it with timedatectl",
+		problem("the last snapshot on this machine is from %s, which is in the future: the clock was ahead then or is behind now: check it with timedatectl",
 			last.Time.Format(time.RFC3339))
 	case now.Sub(last.Time) > why.StaleSnapshot:
 		problem("the last snapshot on this machine is %s old: kubectl -n kube-system logs %s-%s", now.Sub(last.Time).Round(time.Minute), Pod, s.Member)
@@ -186,12 +186,12 @@ func Diagnose(h *host.Host, m kubernetes.EtcdMember, cause error) error {
 		return f
 	}
 	f.Code, f.What, f.Evidence = "OCA-4014", "The data of etcd on this machine is damaged", seen[max(0, len(seen)-5):]
-	f.Remedy = "if other control-plane nodes work, here: ocadm etcd rejoin"
+	f.Remedy = "if other control-plane nodes work, on this machine: ocadm etcd rejoin"
 	good, broken, err := snapshot.LastGood(h.Files.Path(Dir))
 	f.Evidence = append(f.Evidence, broken...)
 	switch {
 	case err != nil || good == nil:
-		f.Remedy += "; if this is the only one: find a snapshot of it elsewhere, then ocadm etcd restore FILE"
+		f.Remedy += "; if this is the only one: find a snapshot elsewhere, then ocadm etcd restore FILE"
 	default:
 		f.Remedy += fmt.Sprintf("; if this is the only one: ocadm etcd restore %s, which loses %s", good.File, Lost(*good, revision, time.Now()))
 	}

@@ -210,11 +210,11 @@ func TestReplaceable(t *testing.T) {
 		all     []etcd.Observed
 		refused bool
 	}{
-		"the others answer":      {[]etcd.Observed{own, other, third}, false},
-		"one of them is away":    {[]etcd.Observed{own, other, away}, true},
-		"it is no member":        {[]etcd.Observed{other, third}, false},
-		"it is the only member":  {[]etcd.Observed{own}, true},
-		"the only other answers": {[]etcd.Observed{own, other}, true},
+		"the others answer":            {[]etcd.Observed{own, other, third}, false},
+		"one of them is away":          {[]etcd.Observed{own, other, away}, true},
+		"it is no member":              {[]etcd.Observed{other, third}, false},
+		"it is the only voting member": {[]etcd.Observed{own}, true},
+		"the only other answers":       {[]etcd.Observed{own, other}, true},
 	} {
 		if err := r.replaceable(c.all); (err != nil) != c.refused {
 			t.Errorf("%s: %v", name, err)

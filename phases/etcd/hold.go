@@ -33,12 +33,12 @@ const HoldStep = "clouds"
 // holdStep returns that step.
 func holdStep() RestoreStep {
 	return RestoreStep{
-		Name: HoldStep, Short: "Pause the clouds of an earlier time and their operations", Timeout: 5 * time.Minute,
+		Name: HoldStep, Short: "Pause the restored clouds and their operations", Timeout: 5 * time.Minute,
 		Skip: func(r *Restore) string {
-			return map[bool]string{true: "the data of this member is of the last minutes"}[r.isFresh()]
+			return map[bool]string{true: "the data of this member is only minutes old"}[r.isFresh()]
 		},
 		Check: did[*Restore](func(r record) bool { return r.Held }),
-		Plan:  workflow.Says[*Restore]("pause each cloud, and each operation that had not ended", "let the servers of an embedded database settle which one was the primary last"),
+		Plan:  workflow.Says[*Restore]("pause each cloud, and each unfinished operation", "let the servers of an embedded database determine which one was the last primary"),
 		Run:   hold,
 	}
 }
@@ -61,7 +61,7 @@ func hold(ctx context.Context, r *Restore, rep workflow.Reporter) error {
 	}
 	rec.Held = true
 	if held == 0 {
-		rep.Info("there is no cloud to pause")
+		rep.Info("no cloud needs to be paused")
 	}
 	return rec.save(r.Host, restoreName)
 }
@@ -95,7 +95,7 @@ func holdAll(ctx context.Context, c keys, rep workflow.Reporter) (held int, err 
 		for _, e := range entries {
 			d, err := of.change(e)
 			if err != nil { // encrypted, or written by a later ocadm; the preview has reported it
-				rep.Info("%s cannot be read, and stays as it is: %v", e.Key, err)
+				rep.Info("%s cannot be read, and was not changed: %v", e.Key, err)
 				continue
 			}
 			if d.what == "" {
@@ -135,7 +135,7 @@ func pauseCloud(raw []byte) (edit, error) {
 	what := fmt.Sprintf("paused cloud %s/%s", m["namespace"], m["name"])
 	if asks {
 		delete(a, v1alpha1.AnnotationOperation)
-		what += ", which does not begin " + word
+		what += ", and cancelled its request to begin " + word
 	}
 	return written(o, what)
 }
@@ -163,7 +163,7 @@ func holdOperation(raw []byte, running map[string]bool) (edit, error) {
 	a[v1alpha1.AnnotationControl] = v1alpha1.OperationPause
 	what := fmt.Sprintf("paused operation %s/%s (%s)", is.Namespace, is.Name, is.Spec.Action)
 	if was == v1alpha1.OperationCancel || is.DeletionTimestamp != nil {
-		what += ", which is not cancelled any more"
+		what += ", and withdrew its cancellation"
 		delete(m, "deletionTimestamp")
 		delete(m, "deletionGracePeriodSeconds")
 	}
@@ -186,7 +186,7 @@ func doubtRecord(e etcd.Entry) (edit, error) {
 	r.Doubted(dbpair.Restored).Write(l)
 	l.SetGroupVersionKind(coordinationv1.SchemeGroupVersion.WithKind("Lease"))
 	value, err := encode(l, e.Value)
-	return edit{value: value, what: "let the servers of the embedded database in namespace " + l.Namespace + " settle which one was the primary last"}, err
+	return edit{value: value, what: "let the servers of the embedded database in namespace " + l.Namespace + " determine which one was the last primary"}, err
 }
 
 // endWork removes the Job of a paused operation and its pods, which the kubelet and the controllers would otherwise start immediately.

@@ -46,6 +46,6 @@ func mayLeave(all []etcd.Observed, peer string) error {
 		return nil
 	}
 	return finding.New("OCA-4155", "Without this machine, etcd has no majority, and the cluster stops", why,
-		"repair the other control-plane nodes, or remove those that are lost: ocadm node remove NAME; if they are lost for good and this one is to stay: "+
-			"ocadm etcd restore --from-data; to reset it all the same: ocadm reset --abandon-etcd").With(seen(all)...)
+		"repair the other control-plane nodes, or remove those that are lost: ocadm node remove NAME; if those nodes are lost for good and this one remains: "+
+			"ocadm etcd restore --from-data; to reset this one anyway: ocadm reset --abandon-etcd").With(seen(all)...)
 }

@@ -37,16 +37,16 @@ type OwnData struct {
 func (o OwnData) String() string {
 	switch {
 	case o.Unread != "" && o.Pauses:
-		return "The data of this member was read when etcd had stopped: it is not known to be of the last minutes, so the clouds are paused"
+		return "The data of this member was read after etcd had stopped: it may be older than a few minutes, so the clouds are paused"
 	case o.Unread != "":
-		return fmt.Sprintf("How old the data of this member is becomes known when etcd has stopped. If its newest entry is older than %d minutes, the clouds are paused. Now: %s",
+		return fmt.Sprintf("The age of this member's data can be determined only after etcd has stopped. If its newest entry is older than %d minutes, the clouds are paused. Now: %s",
 			int(freshFor.Minutes()), o.Unread)
 	case o.Newest == nil:
-		return "How old the data of this member is cannot be determined, because it has no Lease that can be read. So the clouds are paused"
+		return "The age of this member's data cannot be determined, because it has no readable Lease. Therefore the clouds are paused"
 	}
 	out := fmt.Sprintf("The newest entry of this member is from %s, %s ago", o.Newest.Format(time.RFC3339), o.Age)
 	if o.Pauses {
-		out += ". Either the cluster stopped then, or the other members went on without this one, and all that they have accepted since is lost. So the clouds are paused"
+		out += ". Either the cluster stopped then, or the other members continued without this one, and everything that they have accepted since is lost. Therefore the clouds are paused"
 	}
 	return out
 }

@@ -113,7 +113,7 @@ func TestOwnDataUnread(t *testing.T) {
 	if err != nil || p.Own.Unread == "" || p.Holds() || holdStep().Skip(r) != "" {
 		t.Errorf("%+v, %v", p.Own, err)
 	}
-	if text := p.Own.String(); !strings.Contains(text, "becomes known when etcd has stopped") {
+	if text := p.Own.String(); !strings.Contains(text, "can be determined only after etcd has stopped") {
 		t.Error(text)
 	}
 	if found := finding.Of(prepare(t.Context(), r, workflow.Discard{})); len(found) != 1 || found[0].Code != "OCA-4150" {

@@ -27,7 +27,7 @@ func Phase(skip func(*host.Host) string, after ...string) host.Phase {
 	return host.Writes(host.Phase{
 		Name: PhaseName, Short: "Save a snapshot of etcd every hour", After: after, Skip: skip,
 		Long: "Writes a static pod that saves a snapshot of etcd to " + Dir + " every hour, verifies it, and keeps the last twelve and one of each of\n" +
-			"seven days. It needs no API server.",
+			"seven days. It does not need the API server.",
 	}, func(h *host.Host) (host.FileSet, error) { return nodepod.Manifest(pod(h.Config.OperatorImage())) })
 }
 

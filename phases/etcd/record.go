@@ -96,13 +96,13 @@ func (e *earlier) begin(h *host.Host, name string) error {
 // moveMember moves a member's data aside. If the target exists, an earlier run has moved it.
 func moveMember(member, aside string) error {
 	if err := os.MkdirAll(aside, 0o700); err != nil {
-		return fmt.Errorf("keeping the former data of etcd: %w", err)
+		return fmt.Errorf("preserving the former data of etcd: %w", err)
 	}
 	if exists(filepath.Join(aside, "member")) {
 		return nil
 	}
 	if err := os.Rename(member, filepath.Join(aside, "member")); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("keeping the former data of etcd: %w", err)
+		return fmt.Errorf("preserving the former data of etcd: %w", err)
 	}
 	return nil
 }

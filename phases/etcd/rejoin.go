@@ -51,7 +51,8 @@ const (
 )
 
 // ofTwo is the advice for a cluster whose only other member is healthy but has no majority.
-const ofTwo = "if the only other control-plane node is healthy: here ocadm etcd rejoin --after-restore with its address, which waits, then there ocadm etcd restore --from-data"
+const ofTwo = "if the only other control-plane node is healthy: on this machine ocadm etcd rejoin --after-restore with its address, which waits; " +
+	"then on that node ocadm etcd restore --from-data"
 
 // PlanRejoin refuses a member that works, and one without which the cluster has no majority.
 func PlanRejoin(ctx context.Context, h *host.Host, after string) (*Rejoin, error) {
@@ -102,7 +103,7 @@ func (r *Rejoin) restorable(ctx context.Context) error {
 	if !sure || slices.ContainsFunc(others, func(a string) bool { o, err := netip.ParseAddr(a); return err != nil || o == at }) {
 		return nil
 	}
-	cause, remedy := "this is the only control-plane node", "here: ocadm etcd restore"
+	cause, remedy := "this is the only control-plane node", "on this machine: ocadm etcd restore"
 	if len(others) > 0 {
 		cause = "the others have " + strings.Join(others, ", ")
 		remedy = "ocadm etcd rejoin --after-restore " + others[0] + "   # or another of them: the one on which you run ocadm etcd restore"
@@ -156,11 +157,11 @@ func RejoinSteps() []RejoinStep {
 		},
 		{
 			Name: "cluster", Short: "Wait for the cluster to join", Timeout: restorePatience,
-			Plan:  workflow.Says[*Rejoin]("wait for an etcd with a majority that does not count on this member"),
+			Plan:  workflow.Says[*Rejoin]("wait for an etcd that has a majority without this member"),
 			Check: cleared, Run: awaitCluster,
 		},
 		{
-			Name: "clear", Short: "Move the data of the former member aside", Timeout: time.Minute, Plan: workflow.Says[*Rejoin]("keep the present data in " + beforeDir + "TIME"),
+			Name: "clear", Short: "Move the data of the former member aside", Timeout: time.Minute, Plan: workflow.Says[*Rejoin]("keep the current data in " + beforeDir + "TIME"),
 			Check: cleared, Run: clearData,
 		},
 		{
@@ -171,7 +172,7 @@ func RejoinSteps() []RejoinStep {
 			Name: "etcd", Short: "Start etcd as a new member", Timeout: etcdPatience + time.Minute, Plan: workflow.Says[*Rejoin]("start etcd"), Run: startMember,
 		},
 		{
-			Name: "promote", Short: "Let the member vote when it has caught up", Timeout: 5 * time.Minute, Plan: workflow.Says[*Rejoin]("promote the learner"), Run: promote,
+			Name: "promote", Short: "Let the member vote after it has caught up", Timeout: 5 * time.Minute, Plan: workflow.Says[*Rejoin]("promote the learner"), Run: promote,
 		},
 		{
 			Name: "control-plane", Short: "Start the rest of the control plane", Timeout: 10 * time.Minute,
@@ -180,7 +181,7 @@ func RejoinSteps() []RejoinStep {
 		},
 		{
 			Name: "node", Short: "Make the node one of the control plane", Timeout: 5 * time.Minute,
-			Plan: workflow.Says[*Rejoin]("label the node as a control-plane node", "if the cluster has a virtual address: name this node as one that may hold it"), Run: asControlPlane,
+			Plan: workflow.Says[*Rejoin]("label the node as a control-plane node", "if the cluster has a virtual address: allow this node to hold it"), Run: asControlPlane,
 		},
 		{
 			Name: "finish", Short: "Record the end of the rejoin", Timeout: time.Minute, Plan: workflow.Says[*Rejoin](),
@@ -219,7 +220,7 @@ func awaitCluster(ctx context.Context, r *Rejoin, rep workflow.Reporter) error {
 		return err
 	}
 	return finding.Errorf("OCA-4153", "The restore on another control-plane node was not completed",
-		"run ocadm etcd restore at "+r.After+", then the same command here again", "%w", err)
+		"run ocadm etcd restore at "+r.After+", then run the same command on this machine again", "%w", err)
 }
 
 func clearData(_ context.Context, r *Rejoin, rep workflow.Reporter) error {
@@ -324,7 +325,7 @@ func promote(ctx context.Context, r *Rejoin, rep workflow.Reporter) error {
 		if err := c.Promote(ctx, list[at]); err != nil {
 			return err
 		}
-		rep.Changed("member %s of etcd votes", r.Member.Name)
+		rep.Changed("promoted member %s of etcd to a voting member", r.Member.Name)
 	}
 	return awaitEtcd(ctx, r.Host, rep)
 }

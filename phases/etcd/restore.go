@@ -88,14 +88,14 @@ func PlanRestore(ctx context.Context, h *host.Host, file string, own, alone bool
 			return nil, err
 		}
 		if good == nil {
-			return nil, finding.New("OCA-4149", "There is no snapshot of etcd to restore", "no whole snapshot is in "+Dir,
+			return nil, finding.New("OCA-4149", "There is no snapshot of etcd to restore", "no complete snapshot is in "+Dir,
 				"copy one from another control-plane node, which has its own in "+Dir+", then: ocadm etcd restore FILE; or use one that was stored with the backups: "+
 					"ocadm etcd restore NAME.ocadm-etcd --identity key.txt").With(damaged...)
 		}
 		r.File, r.Info = good.File, *good
 	default:
 		if r.Info, err = snapshot.Verify(file); err != nil {
-			return nil, finding.Errorf("OCA-4150", "The snapshot cannot be restored", "ocadm etcd restore, which takes the last good one in "+Dir, "%w", err)
+			return nil, finding.Errorf("OCA-4150", "The snapshot cannot be restored", "ocadm etcd restore, which uses the last good snapshot in "+Dir, "%w", err)
 		}
 	}
 	if err := r.look(h, restoreName, r.source()); err != nil {
@@ -110,7 +110,7 @@ func PlanRestore(ctx context.Context, h *host.Host, file string, own, alone bool
 			return nil, others
 		}
 		return nil, finding.Errorf("OCA-4150", "The data of this member cannot be restored",
-			"if an etcd rejoin was begun here, move the directory member of the newest "+m.DataDir+"/"+beforeDir+"* to "+m.DataDir+
+			"if an etcd rejoin was started on this machine, move the directory member of the newest "+m.DataDir+"/"+beforeDir+"* to "+m.DataDir+
 				", then run the same command again; otherwise: ocadm etcd restore", "%w", err)
 	}
 	if r.Silent, err = noneRuns(ctx, h, m, alone); err != nil {
@@ -127,13 +127,13 @@ func noneRuns(ctx context.Context, h *host.Host, m kubernetes.EtcdMember, alone 
 		return nil, fmt.Errorf("reading the address of the member of etcd: %w", err)
 	}
 	if busy := running(ctx, others, cmp.Or(h.Config.Node.BindPort, config.DefaultPort)); len(busy) > 0 {
-		return nil, finding.New("OCA-4151", "Other control-plane nodes still run", strings.Join(busy, ", ")+" would continue with the present etcd, beside the restored one",
-			"if etcd works there, here instead: ocadm etcd rejoin; to give up what they have, on each of them: ocadm etcd rejoin --after-restore "+u.Hostname()+
+		return nil, finding.New("OCA-4151", "Other control-plane nodes still run", strings.Join(busy, ", ")+" would continue with the current etcd in addition to the restored one",
+			"if etcd works there, on this machine instead: ocadm etcd rejoin; to discard their data, on each of them: ocadm etcd rejoin --after-restore "+u.Hostname()+
 				", which waits for this one").With(busy...)
 	}
 	if !sure && !alone {
-		return nil, finding.New("OCA-4156", "It is not known whether other control-plane nodes run",
-			"the database of etcd on this machine cannot be read, and the endpoint of the cluster is not this machine; another one would continue beside the restored etcd",
+		return nil, finding.New("OCA-4156", "It cannot be determined whether other control-plane nodes run",
+			"the database of etcd on this machine cannot be read, and the endpoint of the cluster is not this machine; another one would continue in addition to the restored etcd",
 			"make sure that no other control-plane node runs, then run the same command with "+Alone)
 	}
 	return others, nil
@@ -150,7 +150,7 @@ func size(file string) int64 {
 // Loses describes what the restore loses.
 func (r *Restore) Loses(now time.Time) string {
 	if r.File == "" {
-		return "nothing that this member has, but what the other members accepted after its newest entry"
+		return "only what the other members accepted after this member's newest entry"
 	}
 	revision, err := snapshot.LastRevision(r.Host.Files.Path(snapshot.Database(r.Member.DataDir)))
 	if err != nil {
@@ -180,21 +180,21 @@ func RestoreSteps() []RestoreStep {
 			},
 		},
 		{
-			Name: "prepare", Short: "Make the data of a new etcd from the snapshot", Timeout: 15 * time.Minute,
+			Name: "prepare", Short: "Create the data of a new etcd from the snapshot", Timeout: 15 * time.Minute,
 			Check: func(_ context.Context, r *Restore) (bool, error) {
 				rec, err := r.record()
 				return rec.Prepared && (rec.Before != "" || exists(r.path(restoredDir+"/member"))), err // it may have been deleted to free space
 			},
 			Plan: func(_ context.Context, r *Restore) ([]string, error) {
-				return []string{"make the data of a new etcd in " + r.path(restoredDir)}, nil
+				return []string{"create the data of a new etcd in " + r.path(restoredDir)}, nil
 			},
 			Run: prepare,
 		},
 		{
-			Name: "swap", Short: "Put the new data in the place of the present one", Timeout: time.Minute,
+			Name: "swap", Short: "Replace the current data with the new data", Timeout: time.Minute,
 			Check: did[*Restore](func(r record) bool { return r.Swapped }),
 			Plan: func(_ context.Context, r *Restore) ([]string, error) {
-				return []string{"keep the present data in " + r.path(beforeDir+"TIME")}, nil
+				return []string{"keep the current data in " + r.path(beforeDir+"TIME")}, nil
 			},
 			Run: swap, Undo: unswap,
 		},
@@ -265,12 +265,12 @@ func prepare(_ context.Context, r *Restore, rep workflow.Reporter) error {
 		return unrestorable(err)
 	}
 	rec.Prepared, rec.Held = true, false
-	rep.Changed("made the data of a new etcd of member %s alone", r.Member.Name)
+	rep.Changed("created the data of a new etcd with the only member %s", r.Member.Name)
 	return rec.save(r.Host, restoreName)
 }
 
 func unrestorable(err error) error {
-	return finding.Errorf("OCA-4150", "The snapshot cannot be restored", "ocadm etcd restore with another file; those of this machine are in "+Dir, "%w", err)
+	return finding.Errorf("OCA-4150", "The snapshot cannot be restored", "ocadm etcd restore with another file; the snapshots of this machine are in "+Dir, "%w", err)
 }
 
 func swap(_ context.Context, r *Restore, rep workflow.Reporter) error {
@@ -289,11 +289,11 @@ func swap(_ context.Context, r *Restore, rep workflow.Reporter) error {
 			return err
 		}
 		if err := os.Rename(r.path(restoredDir+"/member"), r.path("member")); err != nil {
-			return fmt.Errorf("putting the restored data into its place: %w", err)
+			return fmt.Errorf("moving the restored data into place: %w", err)
 		}
 	}
 	if err := os.RemoveAll(r.path(restoredDir)); err != nil {
-		return fmt.Errorf("removing what a restore made: %w", err)
+		return fmt.Errorf("removing the files of a restore: %w", err)
 	}
 	rec.Swapped = true
 	rep.Changed("kept the former data of etcd in %s", filepath.Join(r.Member.DataDir, rec.Before))
@@ -315,9 +315,9 @@ func unswap(_ context.Context, r *Restore, rep workflow.Reporter) error {
 			return err
 		}
 		if err := os.Rename(before, r.path("member")); err != nil {
-			return fmt.Errorf("putting the former data back: %w", err)
+			return fmt.Errorf("restoring the former data: %w", err)
 		}
-		rep.Changed("put the former data of etcd back")
+		rep.Changed("restored the former data of etcd")
 	}
 	if err := forget(r.Host, restoreName); err != nil { // from here on, the next restore starts from the beginning
 		return err
@@ -326,7 +326,7 @@ func unswap(_ context.Context, r *Restore, rep workflow.Reporter) error {
 		return fmt.Errorf("removing %s: %w", rec.Before, err)
 	}
 	if err := os.RemoveAll(r.path(restoredDir)); err != nil {
-		return fmt.Errorf("removing what a restore made: %w", err)
+		return fmt.Errorf("removing the files of a restore: %w", err)
 	}
 	return nil
 }

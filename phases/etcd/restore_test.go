@@ -31,7 +31,7 @@ func TestOthersRun(t *testing.T) {
 	if len(found) != 1 || found[0].Code != "OCA-4151" || !slices.Equal(found[0].Evidence, []string{"127.0.0.1"}) {
 		t.Fatalf("%+v, %v", found, err)
 	}
-	if r := found[0].Remedy; !strings.HasPrefix(r, "if etcd works there, here instead: ocadm etcd rejoin;") {
+	if r := found[0].Remedy; !strings.HasPrefix(r, "if etcd works there, on this machine instead: ocadm etcd rejoin;") {
 		t.Error(r)
 	}
 	// An interrupted rejoin has moved the data aside: it continues with the others' data.

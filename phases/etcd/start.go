@@ -58,7 +58,7 @@ func awaitEtcd(ctx context.Context, h *host.Host, rep workflow.Reporter) error {
 				return true, "", nil
 			}
 		}
-		return false, "it knows no leader yet", err
+		return false, "it has no leader yet", err
 	}, func(why string) { rep.Waiting("etcd", why) })
 	if err != nil && !errors.Is(context.Cause(ctx), context.Canceled) {
 		return Diagnose(h, m, err)

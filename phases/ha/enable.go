@@ -36,12 +36,12 @@ func BeginEnable(ctx context.Context, h *host.Host, address, endpoint string) (*
 		return nil, err
 	}
 	if toPort != port {
-		return nil, finding.New("OCA-4174", "The endpoint has another port than the API server", fmt.Sprintf("it is %d, and that of the API server is %d", toPort, port),
-			"let the load balancer forward port "+strconv.Itoa(port))
+		return nil, finding.New("OCA-4174", "The endpoint and the API server have different ports", fmt.Sprintf("the endpoint's port is %d, and the API server's is %d", toPort, port),
+			"make the load balancer forward port "+strconv.Itoa(port))
 	}
 	if to == from || address == from {
 		return nil, finding.New("OCA-4174", "The endpoint is the address of this node", "without this node, nothing would answer there",
-			"give a free address with --high-availability-vip, or that of a load balancer with --control-plane-endpoint")
+			"give a free address with --high-availability-vip, or the address of a load balancer with --control-plane-endpoint")
 	}
 	now, err := kubernetes.Endpoint(ctx, h)
 	if err != nil {
@@ -49,7 +49,7 @@ func BeginEnable(ctx context.Context, h *host.Host, address, endpoint string) (*
 	}
 	wanted := net.JoinHostPort(to, strconv.Itoa(port))
 	if has, _, err := config.SplitEndpoint(now, port); err != nil || now != wanted && has != from {
-		return nil, finding.New("OCA-4174", "The cluster has an endpoint of its own already", "it is "+now,
+		return nil, finding.New("OCA-4174", "The cluster already has its own endpoint", "it is "+now,
 			"add control-plane nodes: ocadm token create --print-join-command --control-plane")
 	}
 	h.Config.Cluster.VirtualAddress, h.Config.Cluster.ControlPlaneEndpoint = address, wanted
@@ -141,7 +141,7 @@ func dissolve(ctx context.Context, m *move.Move, k client.Client, r workflow.Rep
 		return err
 	}
 	if settled {
-		r.Info("the virtual address stays, because settings of the cluster hold it already: run the same command again, it continues")
+		r.Info("the virtual address was kept, because settings of the cluster already contain it: run the same command again to continue")
 		return nil
 	}
 	return vip.Dissolve(ctx, m.Host, k, r)
@@ -150,7 +150,7 @@ func dissolve(ctx context.Context, m *move.Move, k client.Client, r workflow.Rep
 // namesStep makes kubeadm add the virtual address to the certificates of further nodes, if the endpoint is a name.
 func namesStep() move.Step {
 	return move.Step{
-		Name: "names", Short: "Let the certificates of further nodes have the virtual address", Timeout: time.Minute,
+		Name: "names", Short: "Add the virtual address to the certificates of future nodes", Timeout: time.Minute,
 		Skip: workflow.SkipIf("the endpoint is the only name", func(m *move.Move) bool { return len(names(m.Host)) < 2 }),
 		Run: func(ctx context.Context, m *move.Move, r workflow.Reporter) error {
 			changed, err := kubernetes.AddClusterName(ctx, m.Host, m.Host.Config.Cluster.VirtualAddress, false)

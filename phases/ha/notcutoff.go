@@ -38,7 +38,7 @@ func (t *Test) CutOff(ctx context.Context, node string) error {
 		others := slices.DeleteFunc(slices.Clone(names), func(n string) bool { return n == own })
 		cause := "the control-plane nodes are " + strings.Join(names, ", ")
 		if node == own {
-			cause = "the test runs on it, and would measure nothing"
+			cause = "the test runs on this node, and would measure nothing"
 		}
 		return finding.New("OCA-4176", "Node "+node+" cannot be cut off here", cause,
 			"ocadm ha test --node "+strings.Join(others, " or ")+"; to cut off "+own+", run the test on another control-plane node")

@@ -108,7 +108,7 @@ func newWriter(cfg *rest.Config, endpoint string) (*writer, error) {
 	c.Host = "https://" + endpoint
 	secured, err := rest.TLSConfigFor(c)
 	if err != nil {
-		return nil, fmt.Errorf("making a client of the API server: %w", err)
+		return nil, fmt.Errorf("creating a client for the API server: %w", err)
 	}
 	return &writer{via: &http.Client{Transport: &http.Transport{DisableKeepAlives: true, TLSClientConfig: secured}},
 		url: c.Host + "/api/v1/namespaces/" + namespace + "/configmaps/" + name}, nil

@@ -80,7 +80,7 @@ func (t *Test) measure(ctx context.Context, r workflow.Reporter, f fault, node s
 	}
 	var kept corev1.ConfigMap
 	if err := t.K.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, &kept); err != nil {
-		return o, fmt.Errorf("reading what was written during the fault: %w", err)
+		return o, fmt.Errorf("reading the ConfigMap that was written during the fault: %w", err)
 	}
 	o.Written, o.Lost = len(w.keys), w.lost(kept.Data)
 	o.judge()
@@ -96,7 +96,7 @@ func (t *Test) fail(ctx context.Context, r workflow.Reporter, f fault, node stri
 	r.Info(f.plan, node)
 	why, err := nodepod.Await(ctx, t.K, name, func(why string) { r.Waiting("the end of the fault", why) })
 	if err == nil && why != "" {
-		err = finding.New("OCA-4172", "A fault cannot be made on node "+node, why, "correct what the cause names, then run the same command again")
+		err = finding.New("OCA-4172", "A fault cannot be caused on node "+node, why, "correct the cause, then run the same command again")
 	}
 	return err
 }
@@ -119,7 +119,7 @@ func (t *Test) whole(ctx context.Context, r workflow.Reporter) error {
 	if err == nil || errors.Is(context.Cause(ctx), context.Canceled) {
 		return err
 	}
-	return finding.Errorf("OCA-4173", "The control plane has not recovered", "ocadm why; then, when ocadm ha status has no problem, run the same command again",
+	return finding.Errorf("OCA-4173", "The control plane has not recovered", "ocadm why; then, when ocadm ha status shows no problem, run the same command again",
 		"%w", err).With(s.Problems...)
 }
 

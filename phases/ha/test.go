@@ -151,8 +151,8 @@ func survives(s vip.Status) error {
 	if s.Tolerates > 0 && len(s.Problems) == 0 {
 		return nil
 	}
-	return finding.New("OCA-4170", "The control plane would not survive the test", fmt.Sprintf("%d more of its nodes may be lost; the evidence has its problems", s.Tolerates),
-		"see ocadm ha status; make it three control-plane nodes that work, then run the same command again").With(s.Problems...)
+	return finding.New("OCA-4170", "The control plane would not survive the test", fmt.Sprintf("it tolerates the loss of %d more nodes; the evidence lists its problems", s.Tolerates),
+		"see ocadm ha status; set up three working control-plane nodes, then run the same command again").With(s.Problems...)
 }
 
 // console returns the address of a cloud's console that answers, or else of one that should.
@@ -216,10 +216,10 @@ type fault struct {
 
 func faults() []fault {
 	return []fault{
-		{"virtual-address", "End keepalived on the node with the virtual address", "end keepalived on %s, as a crash does", nodefault.KillKeepalived, time.Second, holder},
-		{"api-server", "Pause the API server that is used", "pause the API server of %s for " + pauseFor.String(), nodefault.PauseAPIServer, pauseFor, holder},
+		{"virtual-address", "Kill keepalived on the node with the virtual address", "kill keepalived on %s, as in a crash", nodefault.KillKeepalived, time.Second, holder},
+		{"api-server", "Pause the API server that is in use", "pause the API server of %s for " + pauseFor.String(), nodefault.PauseAPIServer, pauseFor, holder},
 		{"etcd", "Pause the leader of etcd", "pause the member of etcd on %s for " + pauseFor.String(), nodefault.PauseEtcd, pauseFor, leader},
-		{cutFault, "Cut a node off", "cut %s off for " + cutFor.String(), nodefault.CutNode, cutFor, other},
+		{cutFault, "Cut a node off from the network", "cut %s off from the network for " + cutFor.String(), nodefault.CutNode, cutFor, other},
 	}
 }
 
@@ -278,7 +278,7 @@ func (t *Test) left(ctx context.Context) (bool, error) {
 func (t *Test) clean(ctx context.Context, r workflow.Reporter) error {
 	cm := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
 	if err := client.IgnoreNotFound(t.K.Delete(ctx, cm)); err != nil {
-		return fmt.Errorf("taking back a fault: %w", err)
+		return fmt.Errorf("undoing a fault: %w", err)
 	}
 	return nodepod.Delete(ctx, t.K, name, func(why string) { r.Waiting("the end of an earlier fault", why) })
 }

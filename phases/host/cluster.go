@@ -60,7 +60,7 @@ func GatherCluster(ctx context.Context, h *Host) (*Cluster, error) {
 	}
 	d, err := discovery.NewDiscoveryClientForConfig(cfg)
 	if err != nil {
-		return nil, fmt.Errorf("making a client of the API server: %w", err)
+		return nil, fmt.Errorf("creating a client for the API server: %w", err)
 	}
 	version, err := d.ServerVersion()
 	if err != nil {

@@ -228,11 +228,11 @@ func AskVersion(ctx context.Context, run exec.Runner, path string) (string, erro
 	defer cancel()
 	res, err := run.Run(ctx, exec.Command{Path: path, Args: args})
 	if err != nil {
-		return "", fmt.Errorf("asking for the version: %w", err)
+		return "", fmt.Errorf("reading the version: %w", err)
 	}
 	m := versionNumber.FindStringSubmatch(res.Stdout)
 	if m == nil {
-		return "", fmt.Errorf("asking for the version: %q has none", res.Stdout)
+		return "", fmt.Errorf("reading the version: %q contains none", res.Stdout)
 	}
 	return "v" + m[1], nil
 }

@@ -297,7 +297,7 @@ func (f Files) RemoveAll(name string) error {
 		return err
 	}
 	if filepath.Clean(name) == "/" {
-		return errors.New("removing /: refused")
+		return errors.New("refusing to remove /")
 	}
 	return os.RemoveAll(f.Path(name))
 }
@@ -308,11 +308,11 @@ func (f Files) Undo(e Entry) error {
 		return err
 	}
 	if !slices.Contains([]Kind{KindFile, KindDir}, e.Kind) || e.Op == Found {
-		return fmt.Errorf("taking back %s %s: it is not a file that was made", e.Kind, e.Name)
+		return fmt.Errorf("reverting %s %s: it is not a created file", e.Kind, e.Name)
 	}
 	if e.Kind == KindFile {
 		if err := ignoreMissing(os.Remove(Unfinished(f.Path(e.Name)))); err != nil {
-			return fmt.Errorf("removing what was not finished of %s: %w", e.Name, err)
+			return fmt.Errorf("removing the unfinished parts of %s: %w", e.Name, err)
 		}
 	}
 	if e.Op == Changed {
@@ -335,7 +335,7 @@ func (f Files) restore(e Entry) error {
 		if !f.Exists(e.Name) {
 			return nil
 		}
-		return fmt.Errorf("the copy of it is gone; move the file away, and run the same command again: %w", err)
+		return fmt.Errorf("its copy is gone; move the file away, then run the same command again: %w", err)
 	}
 	if err != nil {
 		return err

@@ -222,10 +222,10 @@ func (l *Ledger) append(e Entry) error {
 	e.Time = time.Now().UTC()
 	line, err := json.Marshal(e)
 	if err != nil {
-		return fmt.Errorf("noting %s: %w", e.Name, err)
+		return fmt.Errorf("recording %s: %w", e.Name, err)
 	}
 	if err := workflow.AppendLine(l.files.Path(LedgerFile), line); err != nil {
-		return fmt.Errorf("noting %s: %w", e.Name, err)
+		return fmt.Errorf("recording %s: %w", e.Name, err)
 	}
 	l.apply(e)
 	return nil
@@ -236,7 +236,7 @@ func (l *Ledger) keep(name string, data []byte) (string, error) {
 	sum := sha256.Sum256([]byte(name))
 	backup := filepath.Join(backupDir, hex.EncodeToString(sum[:4])+"-"+filepath.Base(name))
 	if err := os.MkdirAll(l.files.Path(backupDir), 0o700); err != nil {
-		return "", fmt.Errorf("keeping %s: %w", name, err)
+		return "", fmt.Errorf("backing up %s: %w", name, err)
 	}
 	return backup, l.files.WriteFile(backup, data, 0o600)
 }

@@ -99,7 +99,7 @@ func makeAnew(ctx context.Context, h *host.Host, c Certificate) error {
 		err = n.makeCertificate(h, made, c)
 	}
 	if err != nil {
-		return fmt.Errorf("making %s anew: %w", c.File, err)
+		return fmt.Errorf("recreating %s: %w", c.File, err)
 	}
 	return nil
 }
@@ -210,10 +210,10 @@ func (n clusterNames) makeCertificate(h *host.Host, made *kubeadmapi.InitConfigu
 	list := certs.GetDefaultCertList()
 	at := slices.IndexFunc(list, func(k *certs.KubeadmCert) bool { return k.Name == c.Name })
 	if at < 0 {
-		return errors.New("kubeadm does not know it")
+		return errors.New("it is unknown to kubeadm")
 	}
 	if n.services == "" && c.Name == APIServerCertificate {
-		return errors.New("the network of the services is not known: neither " + manifest(constants.KubeAPIServer) + " nor " + ConfigFile + " has it")
+		return errors.New("the network of the services is unknown: neither " + manifest(constants.KubeAPIServer) + " nor " + ConfigFile + " has it")
 	}
 	like, err := list[at].GetConfig(made)
 	if err != nil {
@@ -258,11 +258,11 @@ func (n clusterNames) makeKubeconfig(h *host.Host, made *kubeadmapi.InitConfigur
 	of, known := clientsOfFiles[c.Name]
 	switch {
 	case !known:
-		return errors.New("kubeadm does not know it")
+		return errors.New("it is unknown to kubeadm")
 	case of.own:
 		made.ControlPlaneEndpoint = localEndpoint(h.Config)
 	case n.endpoint == "": // on a node that has joined
-		return finding.New("OCA-4422", "The kubeconfig "+c.File+" cannot be made", "the address of the cluster is in no other file of this machine, and no API server answers",
+		return finding.New("OCA-4422", "The kubeconfig "+c.File+" cannot be created", "the address of the cluster is in no other file of this machine, and no API server answers",
 			"copy "+c.File+" from another control-plane node, with mode 0600")
 	}
 	var out bytes.Buffer
@@ -281,11 +281,11 @@ func nameStep() RenewStep {
 	return RenewStep{
 		Name: "names", Short: "Add the names of the cluster to the new certificate of the API server", Timeout: time.Minute,
 		Check: func(_ context.Context, n *Renewal) (bool, error) { return !n.anew, nil },
-		Plan:  workflow.Says[*Renewal]("add the names that the cluster has to " + pkiDir + "/apiserver.crt"),
+		Plan:  workflow.Says[*Renewal]("add the names of the cluster to " + pkiDir + "/apiserver.crt"),
 		Run: func(ctx context.Context, n *Renewal, r workflow.Reporter) error {
 			k, err := askForNames(ctx, n.Host)
 			if err != nil {
-				r.Info("the cluster does not say which names its API servers have: %v; %s has those that are known on this machine", err, pkiDir+"/apiserver.crt")
+				r.Info("the names of the API servers cannot be read from the cluster: %v; %s has the names that are known on this machine", err, pkiDir+"/apiserver.crt")
 				return nil
 			}
 			n.anew = false

@@ -77,7 +77,7 @@ func TestEmptiedCertificatesAreMadeAnew(t *testing.T) {
 			if err != nil {
 				t.Fatalf("%s: %v", file, err)
 			}
-			if lines, err := n.lines(kindControlPlane); err != nil || len(lines) != 1 || !strings.HasPrefix(lines[0], "make anew "+c.path()+".crt") {
+			if lines, err := n.lines(kindControlPlane); err != nil || len(lines) != 1 || !strings.HasPrefix(lines[0], "recreate "+c.path()+".crt") {
 				t.Errorf("%s: %q, %v", file, lines, err)
 			}
 			if err := renewControlPlane(t.Context(), n, workflow.Discard{}); err != nil {

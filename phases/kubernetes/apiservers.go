@@ -89,11 +89,11 @@ func endpointOf(p *corev1.Pod) (address string, port int, ok bool) {
 func versionAt(ctx context.Context, ca []byte, endpoint string) (string, error) {
 	a, err := ask(ctx, pinned(ca), endpoint, "/version", "")
 	if err != nil {
-		return "", fmt.Errorf("asking the API server at %s for its version: %w", endpoint, err)
+		return "", fmt.Errorf("reading the version of the API server at %s: %w", endpoint, err)
 	}
 	var v struct{ GitVersion string }
 	if err := json.Unmarshal(a.body, &v); err != nil || a.status != http.StatusOK || v.GitVersion == "" {
-		return "", fmt.Errorf("asking the API server at %s for its version: it answers %d", endpoint, a.status)
+		return "", fmt.Errorf("reading the version of the API server at %s: it answered %d", endpoint, a.status)
 	}
 	return v.GitVersion, nil
 }

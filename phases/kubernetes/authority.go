@@ -74,7 +74,7 @@ func NewAuthority(h *host.Host, name, id string, now time.Time) (cert, key []byt
 		Config: certutil.Config{CommonName: old.Subject.CommonName, Organization: []string{"rotated " + id}, NotBefore: now.Add(-constants.CertificateBackdate),
 			AltNames: certutil.AltNames{DNSNames: slices.Clone(old.DNSNames)}}})
 	if err != nil {
-		return nil, nil, fmt.Errorf("making a certificate authority: %w", err)
+		return nil, nil, fmt.Errorf("creating a certificate authority: %w", err)
 	}
 	encoded, err := keyutil.MarshalPrivateKeyToPEM(private)
 	if err != nil {
@@ -92,7 +92,7 @@ func Authority(h *host.Host, name string) (cert, key []byte, err error) {
 	key, err = h.Files.ReadFile(pkiDir + "/" + name + ".key")
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil, finding.New("OCA-4404", "The key of a certificate authority is not on this machine", pkiDir+"/"+name+".key does not exist",
-			"an authority that is kept elsewhere is replaced by its owner")
+			"an authority that is kept elsewhere must be replaced by its owner")
 	}
 	if err != nil {
 		return nil, nil, fmt.Errorf("reading the key of a certificate authority: %w", err)
@@ -162,7 +162,7 @@ func noRotation(authorities, what string) error {
 		return nil
 	}
 	return finding.New("OCA-4409", "The certificate authorities of the cluster are being rotated", what+" would use the wrong authority",
-		"on a control-plane node: ocadm certs rotate-ca --status; complete the rotation with --finish, or take it back with --revert, then run the command again")
+		"on a control-plane node: ocadm certs rotate-ca --status; complete the rotation with --finish, or undo it with --revert, then run the command again")
 }
 
 // authorityFile is a file that a rotation writes.

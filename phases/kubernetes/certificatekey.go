@@ -32,7 +32,7 @@ const newCertificateKey = "on a control-plane node: ocadm token create --print-j
 func UploadAuthorities(ctx context.Context, h *host.Host) (key string, err error) {
 	raw := make([]byte, constants.CertificateKeySize)
 	if _, err := rand.Read(raw); err != nil {
-		return "", fmt.Errorf("making a certificate key: %w", err)
+		return "", fmt.Errorf("generating a certificate key: %w", err)
 	}
 	key = hex.EncodeToString(raw)
 	return key, ShareAuthorities(ctx, h, key)
@@ -91,11 +91,11 @@ func CheckCertificateKey(ctx context.Context, c *config.Config, d Discovered) er
 	}
 	var s corev1.Secret
 	if a.status != http.StatusOK || json.Unmarshal(a.body, &s) != nil {
-		return finding.New("OCA-4131", "The cluster no longer holds its certificate authorities for joins",
-			fmt.Sprintf("they stay there for two hours; asked for them, the server answers %d", a.status), newCertificateKey)
+		return finding.New("OCA-4131", "The cluster no longer stores its certificate authorities for joins",
+			fmt.Sprintf("they are stored for two hours; the server answered the request with %d", a.status), newCertificateKey)
 	}
 	if err := fits(s.Data["ca.crt"], c.Join.CertificateKey); err != nil {
-		return finding.New("OCA-4132", "The certificate key is not the cluster's present one", err.Error()+"; each key that is printed replaces the one before",
+		return finding.New("OCA-4132", "The certificate key is not the cluster's current one", err.Error()+"; each printed key replaces the previous one",
 			newCertificateKey)
 	}
 	return nil
@@ -120,12 +120,12 @@ func CheckControlPlaneJoin(ctx context.Context, h *host.Host, d Discovered) erro
 		return err
 	}
 	if d.Cluster.Etcd.External != nil {
-		return finding.New("OCA-4134", "The cluster uses an etcd outside of it", "ocadm adds control-plane nodes with an etcd member of their own only",
-			"join this machine as a worker, without --control-plane, or add it with the tool that made the cluster")
+		return finding.New("OCA-4134", "The cluster uses an external etcd", "ocadm adds control-plane nodes only with their own etcd members",
+			"join this machine as a worker, without --control-plane, or add it with the tool that created the cluster")
 	}
 	if d.Cluster.KubernetesVersion != c.Cluster.KubernetesVersion {
-		return finding.New("OCA-4109", "The cluster has another version of Kubernetes",
-			fmt.Sprintf("it has %s, and this command installs %s; the control-plane nodes of a cluster have one version", d.Cluster.KubernetesVersion, c.Cluster.KubernetesVersion),
+		return finding.New("OCA-4109", "The cluster has a different version of Kubernetes",
+			fmt.Sprintf("it has %s, and this command installs %s; all its control-plane nodes must have the same version", d.Cluster.KubernetesVersion, c.Cluster.KubernetesVersion),
 			"add --kubernetes-version "+d.Cluster.KubernetesVersion)
 	}
 	if endpoint := d.Cluster.ControlPlaneEndpoint; endpoint != "" && withPort(endpoint) != withPort(c.Join.Endpoint) {

@@ -45,7 +45,7 @@ func certificates() []certificate {
 func certsPhase() host.Phase {
 	p := host.Phase{
 		Name: "certs", Short: "Create the certificates of the control plane",
-		Long:  "Makes every certificate and key in " + pkiDir + ". What is there and good is kept; a certificate authority is never replaced.",
+		Long:  "Creates every certificate and key in " + pkiDir + ". Existing valid files are kept; a certificate authority is never replaced.",
 		After: []string{"kubeadm-config"},
 	}
 	for _, c := range certificates() {
@@ -108,7 +108,7 @@ func certificateProblem(cert, ca *x509.Certificate, now time.Time) string {
 		return "it is not signed by its certificate authority"
 	}
 	if now.Before(cert.NotBefore) {
-		return fmt.Sprintf("it is only valid from %s on", cert.NotBefore.Format(time.RFC3339))
+		return fmt.Sprintf("it is not valid before %s", cert.NotBefore.Format(time.RFC3339))
 	}
 	if now.After(cert.NotAfter) {
 		return fmt.Sprintf("it expired at %s", cert.NotAfter.Format(time.RFC3339))
@@ -120,7 +120,7 @@ func certificateProblem(cert, ca *x509.Certificate, now time.Time) string {
 func (c certificate) clear(h *host.Host, r workflow.Reporter, changed bool) error {
 	problem, err := c.problem(h, time.Now())
 	if changed && problem == "" && c.ca != "" {
-		problem = "it was made for another configuration"
+		problem = "it was created for a different configuration"
 	}
 	if err != nil || problem == "" || problem == missing {
 		return err
@@ -176,7 +176,7 @@ func (k kubeconfig) whole(_ context.Context, h *host.Host) (bool, error) {
 func (k kubeconfig) clear(h *host.Host, r workflow.Reporter, changed bool) error {
 	problem := kubeconfigProblem(h, k.file, time.Now())
 	if changed && problem == "" {
-		problem = "it was made for another configuration"
+		problem = "it was created for a different configuration"
 	}
 	if problem == "" || problem == missing {
 		return nil
@@ -195,7 +195,7 @@ func kubeconfigProblem(h *host.Host, file string, now time.Time) string {
 	}
 	authority, err := h.Files.ReadFile(pkiDir + "/ca.crt")
 	if err != nil {
-		return "the cluster's certificate authority is not there"
+		return "the cluster's certificate authority does not exist"
 	}
 	if !bytes.Equal(bytes.TrimSpace(cluster.CertificateAuthorityData), bytes.TrimSpace(authority)) {
 		return "it trusts another certificate authority"
@@ -247,7 +247,7 @@ func openKubeconfig(h *host.Host, file string) (*clientcmdapi.Config, *clientcmd
 	}
 	cluster, user := kc.Clusters[current.Cluster], kc.AuthInfos[current.AuthInfo]
 	if cluster == nil || user == nil {
-		return nil, nil, nil, errors.New("the current context names a cluster or a user that is not there")
+		return nil, nil, nil, errors.New("the current context names a cluster or a user that does not exist")
 	}
 	return kc, cluster, user, nil
 }

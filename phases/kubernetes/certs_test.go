@@ -163,7 +163,7 @@ func TestPhaseIsDone(t *testing.T) {
 	h.Config.Cluster.Token = "abcdef.0123456789abcdef"
 	done(true, "another token")
 	h.Config.Cluster.APIServerCertExtraSANs = []string{"api.example.org"}
-	done(false, "another configuration")
+	done(false, "a different configuration")
 	h.Config.Cluster.APIServerCertExtraSANs = nil
 	if err := h.Files.Remove("/etc/x"); err != nil {
 		t.Fatal(err)

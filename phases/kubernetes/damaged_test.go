@@ -47,7 +47,7 @@ func TestRenewDamagedKubelet(t *testing.T) {
 		t.Error("the kubelet would start with an empty serving certificate")
 	}
 	write(t, h, pkiDir+"/ca.crt", "")
-	if _, err := Certificates(h, time.Now(), 30*day); len(finding.Of(err)) != 1 || finding.Of(err)[0].Code != "OCA-4422" || !strings.Contains(finding.Of(err)[0].Remedy, "never reset the only one") {
+	if _, err := Certificates(h, time.Now(), 30*day); len(finding.Of(err)) != 1 || finding.Of(err)[0].Code != "OCA-4422" || !strings.Contains(finding.Of(err)[0].Remedy, "never reset the only control-plane node") {
 		t.Errorf("an empty authority: %v", err)
 	}
 }

@@ -174,7 +174,7 @@ func containerEvidence(ctx context.Context, h *host.Host, components []string) [
 	var out []string
 	for _, c := range components {
 		if !strings.Contains(res.Stdout, "/"+c+":") {
-			out = append(out, "containerd: it holds no container of "+c)
+			out = append(out, "containerd: it has no container of "+c)
 		}
 	}
 	return out
@@ -212,7 +212,7 @@ func kubeadmFailed(ctx context.Context, args []string, err error) error {
 		Code: "OCA-4001", Severity: finding.Error,
 		What:     "kubeadm " + name + " failed",
 		Cause:    cmp.Or(kubeadmCause(out), err.Error()),
-		Remedy:   "read the evidence, repair, and run the same command again: it continues where it stopped",
+		Remedy:   "read the evidence, correct the problem, and run the same command again: it continues where it stopped",
 		Evidence: last("kubeadm: ", kubeadmLines(out), kubeletLines),
 		Err:      err,
 	})
@@ -253,7 +253,7 @@ func kubeletSignatures() []signature {
 	return []signature{
 		{"OCA-3011", regexp.MustCompile(`(?i)cgroup v1|cgroups? v1`), "the kubelet refuses to run on cgroup v1",
 			"boot with systemd.unified_cgroup_hierarchy=1 on the kernel command line, or run again with --allow-cgroup-v1"},
-		{"OCA-3012", regexp.MustCompile(`(?i)running with swap on`), "swap is on", "swapoff -a, and take swap out of /etc/fstab"},
+		{"OCA-3012", regexp.MustCompile(`(?i)running with swap on`), "swap is on", "swapoff -a, and remove swap from /etc/fstab"},
 		{"OCA-3013", regexp.MustCompile(`(?i)containerd\.sock: connect|validate service connection|container runtime is not running|failed to run Kubelet.*runtime service`),
 			"containerd does not answer on its socket", "systemctl status containerd; journalctl -u containerd -n 50"},
 		{"OCA-3014", regexp.MustCompile(`(?i)unit kubelet\.service (could not be found|not found)|LoadState=not-found`), "the kubelet's unit is not installed",
@@ -262,7 +262,7 @@ func kubeletSignatures() []signature {
 			"set SystemdCgroup = true in /etc/containerd/config.toml and restart containerd"},
 		{"OCA-3016", regexp.MustCompile(`(?i)/dev/kmsg: no such file`), "this machine has no /dev/kmsg", "mknod /dev/kmsg c 1 11"},
 		{"OCA-3017", regexp.MustCompile(`(?i)no space left on device`), "a disk is full", "df -h / /var/lib/kubelet /var/lib/containerd"},
-		{"OCA-3018", regexp.MustCompile(`(?i)listen tcp [^ ]*:(\d+): bind: address already in use`), "port %s is taken by another program", "ss -ltnp 'sport = :%s'"},
+		{"OCA-3018", regexp.MustCompile(`(?i)listen tcp [^ ]*:(\d+): bind: address already in use`), "port %s is in use by another program", "ss -ltnp 'sport = :%s'"},
 		{"OCA-3019", regexp.MustCompile(`(?i)certificate has expired or is not yet valid`), "a certificate is not valid at this machine's time",
 			"timedatectl, and compare the clock with the control plane's"},
 		{"OCA-3020", regexp.MustCompile(`(?i)failed to (?:parse|load) kubelet (?:flag|config)|unknown flag: (\S+)`), "the kubelet does not understand its settings",
@@ -272,19 +272,19 @@ func kubeletSignatures() []signature {
 
 func podSignatures() []signature {
 	return []signature{
-		{"OCA-4011", regexp.MustCompile(`(?i)listen tcp[46]? [^ ]*:(\d+): bind: address already in use`), "port %s is taken by another program", "ss -ltnp 'sport = :%s'"},
+		{"OCA-4011", regexp.MustCompile(`(?i)listen tcp[46]? [^ ]*:(\d+): bind: address already in use`), "port %s is in use by another program", "ss -ltnp 'sport = :%s'"},
 		{"OCA-4012", regexp.MustCompile(`(?i)(?:failed to pull image|pulling image|ErrImagePull|ImagePullBackOff)[^"]*"([^"\\ ]+)\\*"`),
 			"the image %s can be neither found on this node nor pulled",
-			"give a bundle that holds it (--bundle), or make its registry reachable: ctr -n k8s.io images pull %s"},
+			"give a bundle that contains it (--bundle), or make its registry reachable: ctr -n k8s.io images pull %s"},
 		{"OCA-4013", regexp.MustCompile(`(?i)no space left on device|disk quota exceeded`), "a disk is full", "df -h / /var/lib/etcd /var/lib/containerd"},
 		{"OCA-4014", regexp.MustCompile(`cluster ID mismatch|member count is unequal|has already been bootstrapped|` + etcdlog.Damage.String()),
-			"/var/lib/etcd holds the data of another cluster, or damaged data",
-			"ocadm etcd status; with several control-plane nodes then ocadm etcd rejoin, with one ocadm etcd restore; ocadm reset deletes the data"},
+			"/var/lib/etcd contains the data of another cluster, or damaged data",
+			"ocadm etcd status; then with several control-plane nodes ocadm etcd rejoin, with only one ocadm etcd restore; ocadm reset deletes the data"},
 		{"OCA-4015", regexp.MustCompile(`(?i)certificate has expired or is not yet valid`), "a certificate is not valid at this machine's time", "timedatectl"},
 		{"OCA-4016", regexp.MustCompile(`(?i)OOMKilled|out of memory|signal: killed`), "the kernel killed it for lack of memory", "free -m; dmesg | grep -i oom"},
 		{"OCA-4017", regexp.MustCompile(`(?i).*(?:failed to create (?:shim task|containerd task)|runc create failed|CreatePodSandbox[^:]*): ?(.{0,200})`),
 			"the runtime cannot start containers: %s", "journalctl -u containerd -n 50"},
-		{"OCA-4018", regexp.MustCompile(`(?i)unknown flag: (\S+)`), "it does not know the flag %s", "compare --kubernetes-version with the image"},
+		{"OCA-4018", regexp.MustCompile(`(?i)unknown flag: (\S+)`), "it does not support the flag %s", "compare --kubernetes-version with the image"},
 	}
 }
 
@@ -315,9 +315,9 @@ func kubeadmSignatures() []signature {
 		{"OCA-4003", regexp.MustCompile(`(?i)read-only file system`), "a file system is mounted read-only", "findmnt -o TARGET,OPTIONS / /etc /var"},
 		{"OCA-4102", regexp.MustCompile(`(?i)token id "?(\w+)"? is invalid for this cluster or it has expired`), "the token %s is unknown to the cluster, or it has expired",
 			"on a control-plane node: ocadm token create --print-join-command"},
-		{"OCA-4106", regexp.MustCompile(`(?i)a Node with name "([^"]+)" and status "Ready" already exists`), "a Ready node named %s is in the cluster already",
+		{"OCA-4106", regexp.MustCompile(`(?i)a Node with name "([^"]+)" and status "Ready" already exists`), "a Ready node named %s is already in the cluster",
 			"choose another name with --node-name, or on a control-plane node: kubectl delete node %s"},
-		{"OCA-4137", regexp.MustCompile(`(?i)too many learner members in cluster`), "another machine joins etcd, which takes one learner at a time",
+		{"OCA-4137", regexp.MustCompile(`(?i)too many learner members in cluster`), "another machine is joining etcd, which accepts one learner at a time",
 			"complete the join of the other machine, or remove it with ocadm node remove if it is lost (on a control-plane node, ocadm etcd status names it); then run the command again"},
 		{"OCA-4004", regexp.MustCompile(`(?i)dial tcp ([^ :]+:\d+): connect: connection refused`), "nothing listens on %s", "systemctl status kubelet; journalctl -u kubelet -n 50"},
 		{"OCA-4005", regexp.MustCompile(`(?i)certificate has expired or is not yet valid`), "a certificate is not valid at this machine's time", "timedatectl"},

@@ -116,7 +116,7 @@ func clusterInfo(ctx context.Context, endpoint string) (*corev1.ConfigMap, time.
 	var cm corev1.ConfigMap
 	if a.status != http.StatusOK || json.Unmarshal(a.body, &cm) != nil {
 		return nil, a.skew, finding.New("OCA-4105", fmt.Sprintf("The server at %s is not a control plane that nodes can join", endpoint),
-			fmt.Sprintf("asked for cluster-info it answers %d", a.status), "compare the address with the one in the join command; print it "+newToken)
+			fmt.Sprintf("it answered the request for cluster-info with %d", a.status), "compare the address with the one in the join command; print it "+newToken)
 	}
 	return &cm, a.skew, nil
 }
@@ -125,13 +125,13 @@ func trusted(info *corev1.ConfigMap, token *bootstraptokenv1.BootstrapTokenStrin
 	skew time.Duration) ([]byte, error) {
 	signature := info.Data[bootstrapapi.JWSSignatureKeyPrefix+token.ID]
 	if signature == "" {
-		return nil, finding.New("OCA-4102", "The token has expired, or the cluster never knew it",
-			fmt.Sprintf("the cluster holds no token %s%s", token.ID, skewNote(skew)), newToken)
+		return nil, finding.New("OCA-4102", "The token has expired, or never existed in the cluster",
+			fmt.Sprintf("the cluster has no token %s%s", token.ID, skewNote(skew)), newToken)
 	}
 	kubeconfig := info.Data[bootstrapapi.KubeConfigKey]
 	if !jws.DetachedTokenIsValid(signature, kubeconfig, token.ID, token.Secret) {
 		return nil, finding.New("OCA-4103", "The token is wrong",
-			fmt.Sprintf("the cluster knows a token %s, but with another second half", token.ID), newToken)
+			fmt.Sprintf("the cluster has a token %s, but with a different second part", token.ID), newToken)
 	}
 	kc, err := clientcmd.Load([]byte(kubeconfig))
 	if err != nil {
@@ -148,7 +148,7 @@ func trusted(info *corev1.ConfigMap, token *bootstraptokenv1.BootstrapTokenStrin
 		if err := pins.CheckAny(certs); err != nil {
 			return nil, finding.Finding{Code: "OCA-4104", Severity: finding.Error,
 				What:     "The cluster's certificate authority is not the expected one",
-				Cause:    "its hash is not among those of --discovery-token-ca-cert-hash: the line is of another cluster, or someone intercepts the connection",
+				Cause:    "its hash is not among those of --discovery-token-ca-cert-hash: the join command is from another cluster, or someone intercepts the connection",
 				Remedy:   newToken,
 				Evidence: []string{"hash of the cluster's authority: " + pubkeypin.Hash(certs[0])}, Err: err}
 		}
@@ -163,7 +163,7 @@ func clusterConfigurationFrom(ctx context.Context, endpoint string, trust *tls.C
 	a, err := ask(ctx, trust, endpoint, "/api/v1/namespaces/kube-system/configmaps/kubeadm-config", token)
 	if err != nil {
 		return k, finding.Finding{Code: "OCA-4104", Severity: finding.Error,
-			What:  fmt.Sprintf("The server at %s does not hold a certificate of the cluster", endpoint),
+			What:  fmt.Sprintf("The server at %s does not have a certificate of the cluster", endpoint),
 			Cause: networkCause(err), Remedy: "timedatectl, and compare clock and address with the control plane's", Err: err}
 	}
 	if a.status == http.StatusUnauthorized {
@@ -172,7 +172,7 @@ func clusterConfigurationFrom(ctx context.Context, endpoint string, trust *tls.C
 	var cm corev1.ConfigMap
 	if a.status != http.StatusOK || json.Unmarshal(a.body, &cm) != nil {
 		return k, finding.New("OCA-4107", "The cluster's configuration cannot be read with the token",
-			fmt.Sprintf("asked for kube-system/kubeadm-config the server answers %d", a.status), newToken)
+			fmt.Sprintf("the server answered the request for kube-system/kubeadm-config with %d", a.status), newToken)
 	}
 	if err := yaml.Unmarshal([]byte(cm.Data["ClusterConfiguration"]), &k); err != nil {
 		return k, fmt.Errorf("parsing the cluster's configuration: %w", err)
@@ -189,7 +189,7 @@ func sameNameIsReady(ctx context.Context, endpoint string, ca []byte, token, nam
 	if !kube.NodeReady(&n) {
 		return nil
 	}
-	return finding.New("OCA-4106", fmt.Sprintf("A node named %s is in the cluster already, and Ready", name), "two machines cannot be one node",
+	return finding.New("OCA-4106", fmt.Sprintf("A Ready node named %s is already in the cluster", name), "two machines cannot be one node",
 		fmt.Sprintf("choose another name with --node-name; or, if that machine is gone, on a control-plane node: kubectl delete node %s", name))
 }
 

@@ -176,6 +176,6 @@ func OtherRelease(h *host.Host) error {
 		again = "ocadm " + was.Ocadm
 	}
 	return finding.New("OCA-1027", "This machine was installed by another release of ocadm",
-		fmt.Sprintf("it was %s, and this is %s; init and join do not upgrade or downgrade a node", was, ThisRelease()),
+		fmt.Sprintf("it was installed by %s, and this is %s; init and join do not upgrade or downgrade a node", was, ThisRelease()),
 		"run the same command with "+again+"; to upgrade the cluster: ocadm upgrade plan; to start over with this release: ocadm reset")
 }

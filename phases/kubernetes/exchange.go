@@ -78,8 +78,8 @@ func Exchange(ctx context.Context, h *host.Host, r workflow.Reporter, name, vers
 		if errors.Is(context.Cause(ctx), context.Canceled) {
 			return err
 		}
-		f := finding.Errorf("OCA-4507", name+" does not come up with Kubernetes "+version,
-			"see why in the evidence; the previous static pods are put back; correct it, then run the same command again", "%w", err)
+		f := finding.Errorf("OCA-4507", name+" does not start with Kubernetes "+version,
+			"the evidence shows the reason; the previous static pods are restored; correct the problem, then run the same command again", "%w", err)
 		if l := finding.Of(err); len(l) > 0 {
 			f.Evidence = l[0].Evidence
 		}
@@ -96,7 +96,7 @@ func exchange(ctx context.Context, h *host.Host, r workflow.Reporter, name strin
 	before := path.Join(beforeDir, name+".yaml")
 	if !h.Files.Exists(before) {
 		if err := h.Files.Copy(manifest(name), before); err != nil {
-			return fmt.Errorf("keeping the manifest of %s: %w", name, err)
+			return fmt.Errorf("saving the manifest of %s: %w", name, err)
 		}
 	}
 	if err := renewFor(ctx, h, r, name); err != nil {
@@ -188,13 +188,13 @@ func putBack(ctx context.Context, h *host.Host, r workflow.Reporter, name string
 	switch {
 	case err == nil && samePod(old, now):
 	case err == nil && name == constants.Etcd && otherMinor(Tag(old.Spec.Containers[0].Image), Tag(now.Spec.Containers[0].Image)) && probeEtcd(ctx, h) == "":
-		r.Info("etcd stays at %s: it does not go back to another minor version", Tag(now.Spec.Containers[0].Image))
+		r.Info("etcd stays at %s: it cannot be downgraded to another minor version", Tag(now.Spec.Containers[0].Image))
 		return false, nil
 	default:
 		if err := h.Files.Copy(before, manifest(name)); err != nil {
-			return false, fmt.Errorf("putting the manifest of %s back: %w", name, err)
+			return false, fmt.Errorf("restoring the manifest of %s: %w", name, err)
 		}
-		r.Changed("put %s %s back", name, Tag(old.Spec.Containers[0].Image))
+		r.Changed("restored %s %s", name, Tag(old.Spec.Containers[0].Image))
 	}
 	return true, nil
 }

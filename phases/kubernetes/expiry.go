@@ -152,8 +152,8 @@ func Certificates(h *host.Host, now time.Time, soon time.Duration) ([]Certificat
 // unreadable returns the finding for a CA that cannot be read, such as one emptied by a power cut. Nothing can recreate it.
 func unreadable(file string, err error) error {
 	return finding.Errorf("OCA-4422", "A certificate on this machine cannot be read",
-		"restore "+file+" from a copy of /etc/kubernetes; without one, if the cluster has other control-plane nodes: ocadm reset, here, and join the machine again; "+
-			"never reset the only one, the cluster ends with it: "+buildAnew, "%s: %w", file, err)
+		"restore "+file+" from a copy of /etc/kubernetes; without a copy, if the cluster has other control-plane nodes: ocadm reset on this machine, and join it again; "+
+			"never reset the only control-plane node, which would destroy the cluster: "+buildAnew, "%s: %w", file, err)
 }
 
 func readCertificate(h *host.Host, file string) (*x509.Certificate, error) {
@@ -175,8 +175,8 @@ func kubeconfigCertificate(h *host.Host, file string) (*x509.Certificate, error)
 // Remedies for certificates that have expired or soon will.
 const (
 	renewThem  = "ocadm certs renew; the same on the other control-plane nodes"
-	makeThem   = "ocadm certs renew, on this machine, which makes them anew"
-	rotateThem = "ocadm certs rotate-ca replaces authorities, with --etcd also that of etcd; what else ends soon: ocadm certs renew"
+	makeThem   = "ocadm certs renew, on this machine, which recreates them"
+	rotateThem = "ocadm certs rotate-ca replaces authorities, with --etcd also etcd's; for other certificates that end soon: ocadm certs renew"
 	buildAnew  = "back up the cloud's databases, create the cluster again, and restore: docs/backup.md"
 )
 

@@ -21,7 +21,7 @@ const formerMemberName = "former-member"
 // because it has the same address, but without its data: such an etcd panics, and a new one could vote twice in the same election.
 func formerMemberPhase(after string) host.Phase {
 	return host.Phase{
-		Name: formerMemberName, Short: "Remove a former member of etcd of this machine", After: []string{after}, Skip: NotControlPlane, Timeout: learnerPatience,
+		Name: formerMemberName, Short: "Remove this machine's former member of etcd", After: []string{after}, Skip: NotControlPlane, Timeout: learnerPatience,
 		Long: "A machine that was lost, or reset while its cluster did not answer, is still a member of etcd. It is removed if it does not answer and a majority\n" +
 			"of the others does. A member whose data is on this machine continues.",
 		Check: func(_ context.Context, h *host.Host) (bool, error) { return hasEtcd(h), nil },
@@ -66,7 +66,7 @@ func formerMembers(all []etcd.Observed, name, peer string) ([]etcd.Observed, err
 			continue
 		case m.Version != "":
 			return nil, finding.New("OCA-4144", "A member of etcd with the name or the address of this machine runs", fmt.Sprintf("member %s at %s answers", m.Name, m.Peer),
-				"give this machine another name (--node-name) and another address; or take that machine out, there: ocadm reset")
+				"give this machine another name (--node-name) and another address; or remove that machine from the cluster, there: ocadm reset")
 		}
 		if why := etcd.MustStay(without(all, out), m.ID); why != "" {
 			return nil, finding.New("OCA-4144", "The former member "+m.Name+" of etcd cannot be removed", why,

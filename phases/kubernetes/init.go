@@ -71,7 +71,7 @@ const apiServerReady = "wait-control-plane/endpoint"
 func configPhase(render func(*host.Host) ([]byte, error), roleOf func(*config.Config) Role) host.Phase {
 	return host.Phase{
 		Name: "kubeadm-config", Short: "Write kubeadm's configuration",
-		Long: "Renders kubeadm's configuration from ocadm's and writes it to " + ConfigFile + " (mode 0600, it may hold a token).",
+		Long: "Renders kubeadm's configuration from ocadm's and writes it to " + ConfigFile + " (mode 0600, because it may contain a token).",
 		Run: func(_ context.Context, h *host.Host, r workflow.Reporter) error {
 			role := roleOf(h.Config)
 			want, err := configFiles(h, render, role)
@@ -87,7 +87,7 @@ func configPhase(render func(*host.Host) ([]byte, error), roleOf func(*config.Co
 			}
 			// The kubelet watches this directory if it exists at startup; otherwise it only polls every 20 s.
 			if err := h.Files.Mkdir(manifestsDir, 0o700); err != nil {
-				return fmt.Errorf("making the directory of static pods: %w", err)
+				return fmt.Errorf("creating the directory of static pods: %w", err)
 			}
 			return nil
 		},

@@ -63,7 +63,7 @@ func discoveryPhase() host.Phase {
 			return true, ofThisCluster(h)
 		},
 		Plan: func(_ context.Context, h *host.Host) ([]string, error) {
-			return []string{"ask " + withPort(h.Config.Join.Endpoint) + " for the cluster's certificate authority and configuration"}, nil
+			return []string{"read the cluster's certificate authority and configuration from " + withPort(h.Config.Join.Endpoint)}, nil
 		},
 		Run: func(ctx context.Context, h *host.Host, r workflow.Reporter) error {
 			d, err := Discover(ctx, h.Config)
@@ -114,8 +114,8 @@ func ofThisCluster(h *host.Host) error {
 		return nil
 	}
 	return finding.New("OCA-4108", "This machine is a node of another cluster",
-		fmt.Sprintf("its kubelet belongs to %s, whose certificate authority is not the one of --discovery-token-ca-cert-hash", cluster.Server),
-		"to take it out of that cluster first: ocadm reset").With("hash of that cluster's authority: " + hash)
+		fmt.Sprintf("its kubelet belongs to %s, whose certificate authority does not match --discovery-token-ca-cert-hash", cluster.Server),
+		"to remove it from that cluster first: ocadm reset").With("hash of that cluster's authority: " + hash)
 }
 
 // kubeletJoined reports whether the kubelet has a certificate of its cluster.
@@ -149,7 +149,7 @@ func forgetOtherAuthority(h *host.Host, r workflow.Reporter, _ bool) error {
 	}
 	for _, f := range []string{pkiDir + "/ca.crt", KubeletKubeconfig} {
 		if err := h.Files.Remove(f); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return fmt.Errorf("removing what an earlier join left: %w", err)
+			return fmt.Errorf("removing the files that an earlier join left: %w", err)
 		}
 	}
 	r.Changed("removed %s/ca.crt, which an unfinished join to another cluster left", pkiDir)
@@ -196,8 +196,8 @@ func bootstrapPhase() host.Phase {
 }
 
 func diagnoseBootstrap(ctx context.Context, h *host.Host, cause error) finding.Finding {
-	return explain(kubeletSignatures(), finding.Errorf("OCA-4110", "The kubelet got no certificate from the cluster",
-		"on a control-plane node: kubectl get csr, and see that the controller manager runs", "%w", cause).With(kubeletEvidence(ctx, h)...))
+	return explain(kubeletSignatures(), finding.Errorf("OCA-4110", "The kubelet did not receive a certificate from the cluster",
+		"on a control-plane node: kubectl get csr, and check that the controller manager runs", "%w", cause).With(kubeletEvidence(ctx, h)...))
 }
 
 // registeredPhase waits, with the kubelet's permissions, until the cluster has the node.

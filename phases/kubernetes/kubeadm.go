@@ -129,7 +129,7 @@ func (k kubeadmPhase) verify(ctx context.Context, h *host.Host) error {
 		return there, "", err
 	}, func(string) {})
 	if err != nil {
-		return fmt.Errorf("verifying %s: kubeadm reported success and yet its work is not there: %w", k.name, err)
+		return fmt.Errorf("verifying %s: kubeadm reported success, but its result is missing: %w", k.name, err)
 	}
 	return nil
 }

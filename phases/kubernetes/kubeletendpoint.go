@@ -59,7 +59,7 @@ func AwaitVolumes(ctx context.Context, h *host.Host, r workflow.Reporter) error 
 	}
 	d, err := discovery.NewDiscoveryClientForConfig(cfg)
 	if err != nil {
-		return fmt.Errorf("making a client of the API server: %w", err)
+		return fmt.Errorf("creating a client for the API server: %w", err)
 	}
 	return awaitVolumes(ctx, h, r, staticVolumes(h), func(ctx context.Context) (string, error) {
 		ctx, cancel := context.WithTimeout(ctx, apiTimeout)
@@ -84,12 +84,12 @@ func awaitVolumes(ctx context.Context, h *host.Host, r workflow.Reporter, least 
 			return ""
 		}
 		lacking = fmt.Sprintf("%d of %d", found, max(wanted, least))
-		return "it has not found the volumes of all its pods again"
+		return "it has not found the volumes of all its pods yet"
 	}, hopelessKubelet, diagnoseKubelet)
 	if err == nil || lacking == "" || limited.Err() == nil || ctx.Err() != nil {
 		return err
 	}
-	r.Info("going on although only %s volumes of the pods of this node are mounted; see why: kubectl get events -A --field-selector reason=FailedMount", lacking)
+	r.Info("continuing although only %s volumes of the pods of this node are mounted; for the reason: kubectl get events -A --field-selector reason=FailedMount", lacking)
 	return nil
 }
 

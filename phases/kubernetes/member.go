@@ -85,7 +85,7 @@ func DiscoveredEndpoint(ctx context.Context, file string) (string, error) {
 	}
 	u, err := url.Parse(f.cluster.Server)
 	if err != nil || u.Host == "" {
-		return "", badDiscoveryFile(file, fmt.Errorf("its server %q is no URL", f.cluster.Server))
+		return "", badDiscoveryFile(file, fmt.Errorf("its server %q is not a URL", f.cluster.Server))
 	}
 	return withPort(u.Host), nil
 }
@@ -112,7 +112,7 @@ func readDiscoveryFile(ctx context.Context, file string) (f discoveryFile, err e
 		}
 	}
 	if f.cluster == nil {
-		return f, badDiscoveryFile(file, errors.New("it does not say which cluster"))
+		return f, badDiscoveryFile(file, errors.New("it does not name a cluster"))
 	}
 	return f, nil
 }
@@ -138,7 +138,7 @@ func download(ctx context.Context, address string) ([]byte, error) {
 	}
 	defer res.Body.Close()
 	if res.StatusCode != http.StatusOK {
-		return nil, fmt.Errorf("it answers %s", res.Status)
+		return nil, fmt.Errorf("it answered %s", res.Status)
 	}
 	return io.ReadAll(io.LimitReader(res.Body, maxAnswer))
 }

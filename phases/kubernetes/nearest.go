@@ -82,7 +82,7 @@ func readyzAs(ctx context.Context, cfg *rest.Config) (status int, err error) {
 	cfg = rest.CopyConfig(cfg)
 	client, err := rest.HTTPClientFor(cfg)
 	if err != nil {
-		return 0, fmt.Errorf("making a client: %w", err)
+		return 0, fmt.Errorf("creating a client: %w", err)
 	}
 	base, _, err := rest.DefaultServerUrlFor(cfg)
 	if err != nil {

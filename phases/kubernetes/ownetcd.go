@@ -44,7 +44,7 @@ func OwnEtcd(h *host.Host) (EtcdMember, error) {
 	var m EtcdMember
 	if text == "" || yaml.Unmarshal([]byte(text), &m.pod) != nil || len(m.pod.Spec.Containers) == 0 {
 		return m, finding.New("OCA-4146", "No member of etcd is on this machine", "there is no usable "+manifest(constants.Etcd),
-			"run the command on a control-plane node that ocadm made; an external etcd is repaired with its own tools")
+			"run the command on a control-plane node that ocadm set up; an external etcd is repaired with its own tools")
 	}
 	for _, arg := range m.pod.Spec.Containers[0].Command {
 		name, value, _ := strings.Cut(strings.TrimPrefix(arg, "--"), "=")

@@ -14,7 +14,7 @@ import (
 )
 
 // ErrOtherAuthority reports a server whose certificate was not signed by the pinned CA.
-var ErrOtherAuthority = errors.New("its certificate authority is another one")
+var ErrOtherAuthority = errors.New("it has a different certificate authority")
 
 // Pin returns the hash of a certificate's key as in the join command: "sha256:" and 64 digits.
 func Pin(cert *x509.Certificate) string { return pubkeypin.Hash(cert) }

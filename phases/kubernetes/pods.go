@@ -49,7 +49,7 @@ func removePods(ctx context.Context, h *host.Host, r workflow.Reporter) error {
 		return fmt.Errorf("listing pods: %w", err)
 	}
 	if err := EndKeepalived(ctx, h); err != nil {
-		r.Info("keepalived could not be ended, and may leave the virtual address of the control plane on this machine (ip address): %v", err)
+		r.Info("keepalived could not be stopped, and may leave the virtual address of the control plane on this machine (ip address): %v", err)
 	}
 	var n atomic.Int64
 	var g errgroup.Group

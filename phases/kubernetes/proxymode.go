@@ -57,7 +57,7 @@ func ProxyModeFits(release, mode string) error {
 	}
 	return finding.New("OCA-4112", fmt.Sprintf("The kernel %s of this machine is too old for the cluster's kube-proxy", release),
 		fmt.Sprintf("kube-proxy of this cluster uses nftables, which needs kernel %s or later", OldestNFTablesKernel),
-		"boot a kernel "+OldestNFTablesKernel+" or later on this machine; a cluster for older kernels is made with ocadm init --proxy-mode "+
+		"boot a kernel "+OldestNFTablesKernel+" or later on this machine; a cluster for older kernels is created with ocadm init --proxy-mode "+
 			config.ProxyIPTables)
 }
 
@@ -68,6 +68,6 @@ func versionFits(kubelet, controlPlane string) error {
 		return nil
 	}
 	return finding.New("OCA-4109",
-		fmt.Sprintf("This ocadm installs a kubelet %s, which does not fit the cluster's Kubernetes %s", kubelet, controlPlane),
-		why, "join with the ocadm, and the bundle, of the control plane")
+		fmt.Sprintf("This ocadm installs a kubelet %s, which is not compatible with the cluster's Kubernetes %s", kubelet, controlPlane),
+		why, "join with the ocadm and the bundle of the control plane")
 }

@@ -35,11 +35,11 @@ func ForgetUpload(ctx context.Context, c client.Client) error {
 func clusterInfoOf(ctx context.Context, c client.Reader) (*corev1.ConfigMap, *clientcmdapi.Config, error) {
 	cm := &corev1.ConfigMap{}
 	if err := c.Get(ctx, client.ObjectKey{Namespace: metav1.NamespacePublic, Name: bootstrapapi.ConfigMapClusterInfo}, cm); err != nil {
-		return nil, nil, fmt.Errorf("reading what machines that join read: %w", err)
+		return nil, nil, fmt.Errorf("reading the information for machines that join: %w", err)
 	}
 	kc, err := clientcmd.Load([]byte(cm.Data[bootstrapapi.KubeConfigKey]))
 	if err != nil {
-		return nil, nil, fmt.Errorf("reading what machines that join read: %w", err)
+		return nil, nil, fmt.Errorf("reading the information for machines that join: %w", err)
 	}
 	return cm, kc, nil
 }
@@ -69,12 +69,12 @@ func WriteClusterInfo(ctx context.Context, c client.Client, r workflow.Reporter,
 	}
 	raw, err := clientcmd.Write(*kc)
 	if err != nil {
-		return fmt.Errorf("writing what machines that join read: %w", err)
+		return fmt.Errorf("writing the information for machines that join: %w", err)
 	}
 	before := cm.DeepCopy()
 	cm.Data[bootstrapapi.KubeConfigKey] = string(raw)
 	if err := c.Patch(ctx, cm, client.MergeFrom(before), client.FieldOwner(kube.FieldManager)); err != nil {
-		return fmt.Errorf("writing what machines that join read: %w", err)
+		return fmt.Errorf("writing the information for machines that join: %w", err)
 	}
 	r.Changed("changed ConfigMap %s/%s", cm.Namespace, cm.Name)
 	return nil
@@ -124,6 +124,6 @@ func PublishAnew(ctx context.Context, c client.Client, r workflow.Reporter, ca, 
 			return false, "", fmt.Errorf("writing ConfigMap %s: %w", published, err)
 		}
 		r.Changed("changed ConfigMap kube-system/%s", published)
-		return false, "it is looked at again", nil
+		return false, "it is checked again", nil
 	}, func(why string) { r.Waiting("ConfigMap "+published, why) })
 }

@@ -160,7 +160,7 @@ func (n *Renewal) lines(kinds ...string) ([]string, error) {
 	for _, c := range list {
 		do := "renew"
 		if c.State == CertificateDamaged {
-			do = "make anew"
+			do = "recreate"
 		}
 		out = append(out, fmt.Sprintf("%s %s, which %s", do, c.File, c.End()))
 	}
@@ -190,11 +190,11 @@ func RenewSteps() []RenewStep {
 		steps = append(steps, takeStep(pod))
 	}
 	return append(steps, nameStep(), RenewStep{Name: "finish", Short: "Record the end of the renewal", Timeout: time.Minute,
-		Skip: workflow.SkipIf("nothing was noted", func(n *Renewal) bool { return n.Unattended }),
+		Skip: workflow.SkipIf("nothing was recorded", func(n *Renewal) bool { return n.Unattended }),
 		Plan: workflow.Says[*Renewal](),
 		Run: func(_ context.Context, n *Renewal, _ workflow.Reporter) error {
 			if err := os.Remove(n.Host.Files.Path(renewRecord)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-				return fmt.Errorf("noting the end of the renewal: %w", err)
+				return fmt.Errorf("recording the end of the renewal: %w", err)
 			}
 			return nil
 		}})
@@ -280,22 +280,22 @@ func signKubeletServing(h *host.Host, now time.Time) error {
 	}
 	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
-		return fmt.Errorf("making a key for the kubelet: %w", err)
+		return fmt.Errorf("generating a key for the kubelet: %w", err)
 	}
 	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 127))
 	if err != nil {
-		return fmt.Errorf("making a certificate for the kubelet: %w", err)
+		return fmt.Errorf("creating a certificate for the kubelet: %w", err)
 	}
 	like := &x509.Certificate{SerialNumber: serial, Subject: old.Subject, DNSNames: old.DNSNames, IPAddresses: old.IPAddresses,
 		NotBefore: now.Add(-constants.CertificateBackdate), NotAfter: now.Add(validity(h)), KeyUsage: x509.KeyUsageDigitalSignature,
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}, BasicConstraintsValid: true}
 	der, err := x509.CreateCertificate(rand.Reader, like, like, private.Public(), private)
 	if err != nil {
-		return fmt.Errorf("making a certificate for the kubelet: %w", err)
+		return fmt.Errorf("creating a certificate for the kubelet: %w", err)
 	}
 	cert, err := x509.ParseCertificate(der)
 	if err != nil {
-		return fmt.Errorf("making a certificate for the kubelet: %w", err)
+		return fmt.Errorf("creating a certificate for the kubelet: %w", err)
 	}
 	encoded, err := keyutil.MarshalPrivateKeyToPEM(private)
 	if err != nil {
@@ -360,6 +360,6 @@ func kubeletReads(h *host.Host) error {
 	if bytes.Contains(raw, []byte(kubeletClientPEM)) {
 		return nil
 	}
-	return finding.New("OCA-4405", "The kubeconfig of the kubelet holds a certificate of its own", KubeletKubeconfig+" does not name "+kubeletClientPEM,
+	return finding.New("OCA-4405", "The kubeconfig of the kubelet contains its own certificate", KubeletKubeconfig+" does not name "+kubeletClientPEM,
 		"ocadm kubeadm init phase kubelet-finalize enable-client-cert-rotation --config "+ConfigFile+", then run the same command again")
 }

@@ -65,7 +65,7 @@ func removeNodePhase() host.Phase {
 			defer cancel()
 			c, err := h.Kube(ctx)
 			if err != nil {
-				r.Info("the API server does not answer: its cluster goes away with it, or keeps Node %s", h.Config.Node.Name)
+				r.Info("the API server does not answer: its cluster is removed with this machine, or keeps Node %s", h.Config.Node.Name)
 				return nil
 			}
 			deleteNode(ctx, c, h.Config.Node.Name, r)
@@ -107,7 +107,7 @@ func leaveNode(ctx context.Context, h *host.Host, r workflow.Reporter) error {
 	} else {
 		r.Changed("reported to the cluster that Node %s has left", name)
 	}
-	r.Info("a worker may not delete its Node; on a control-plane node: kubectl delete node %s", name)
+	r.Info("a worker is not allowed to delete its Node; on a control-plane node: kubectl delete node %s", name)
 	return nil
 }
 
@@ -115,7 +115,7 @@ func leaveNode(ctx context.Context, h *host.Host, r workflow.Reporter) error {
 func left(now time.Time) []byte {
 	at := metav1.NewTime(now)
 	raw, err := json.Marshal(map[string]any{"status": map[string]any{"conditions": []corev1.NodeCondition{{
-		Type: corev1.NodeReady, Status: corev1.ConditionFalse, Reason: "NodeLeft", Message: "ocadm reset took the machine out of the cluster",
+		Type: corev1.NodeReady, Status: corev1.ConditionFalse, Reason: "NodeLeft", Message: "ocadm reset removed the machine from the cluster",
 		LastHeartbeatTime: at, LastTransitionTime: at,
 	}}}})
 	if err != nil {
@@ -152,7 +152,7 @@ func cleanupNodePhase() host.Phase {
 		},
 		Plan: func(_ context.Context, h *host.Host) ([]string, error) {
 			left, err := residue(h)
-			lines := []string{"stop kubelet.service", "remove every pod of the kubelet", "unmount what is mounted for pods under " + kubeletDir}
+			lines := []string{"stop kubelet.service", "remove every pod of the kubelet", "unmount all mounts of pods under " + kubeletDir}
 			return append(lines, workflow.Lines("remove ", left)...), err
 		},
 		Run: cleanupNode,
@@ -223,7 +223,7 @@ func unmountImages(h *host.Host, r workflow.Reporter) error {
 
 // WithdrawPhase removes a machine from its cluster after its join as a control-plane node failed.
 func WithdrawPhase() host.Phase {
-	return host.Phase{Name: "withdraw", Short: "Take this machine out of etcd", Timeout: 9 * removalTimeout, Run: withdraw,
+	return host.Phase{Name: "withdraw", Short: "Remove this machine from etcd", Timeout: 9 * removalTimeout, Run: withdraw,
 		Skip: workflow.SkipIf("this machine joined no etcd", func(h *host.Host) bool { return !h.Config.Join.ControlPlane }),
 		Plan: workflow.Says[*host.Host]("remove the member of this machine from etcd")}
 }
@@ -235,8 +235,8 @@ func withdraw(ctx context.Context, h *host.Host, r workflow.Reporter) error {
 		return nil // the join did not get that far
 	}
 	if err := leaveMember(ctx, h, r); err != nil {
-		return finding.Errorf("OCA-4154", "The join cannot be rolled back: the cluster would keep a member of etcd that is gone",
-			"run the join again, it continues; or when a majority of etcd answers, on this machine: ocadm reset", "%w", err)
+		return finding.Errorf("OCA-4154", "The join cannot be rolled back: the cluster would keep a member of etcd that no longer exists",
+			"run the join again to continue; or, when a majority of etcd answers, on this machine: ocadm reset", "%w", err)
 	}
 	ctx, cancel := context.WithTimeout(ctx, removalTimeout)
 	defer cancel()
@@ -287,7 +287,7 @@ func nothingLeft(h *host.Host) error {
 	if err != nil || len(left) == 0 {
 		return err
 	}
-	return finding.New("OCA-9001", "Kubernetes left something on this machine",
+	return finding.New("OCA-9001", "Kubernetes left files or mounts on this machine",
 		fmt.Sprintf("%d paths could not be removed; usually a program still uses them", len(left)),
-		"fuser -vm "+kubeletDir+", end what it names, then: ocadm reset").With(left[:min(len(left), kubeletLines)]...)
+		"fuser -vm "+kubeletDir+", end the processes that it lists, then: ocadm reset").With(left[:min(len(left), kubeletLines)]...)
 }

@@ -21,15 +21,15 @@ func Skew(from, to string, kubelets []string) string {
 	own, oerr := utilversion.ParseSemantic(version.Kubernetes)
 	switch {
 	case ferr != nil:
-		return fmt.Sprintf("the version of the cluster, %q, is none", from)
+		return fmt.Sprintf("the version of the cluster, %q, is not a version", from)
 	case terr != nil || oerr != nil || t.PreRelease() != "":
 		return fmt.Sprintf("%q is not the version of a release", to)
 	case t.LessThan(f):
-		return fmt.Sprintf("%s is older than %s, which the cluster runs; Kubernetes does not go back", to, from)
+		return fmt.Sprintf("%s is older than %s, which the cluster runs; Kubernetes cannot be downgraded", to, from)
 	case t.Minor() > f.Minor()+kubeadmupgrade.MaximumAllowedMinorVersionUpgradeSkew:
-		return fmt.Sprintf("%s is %d minor versions newer than %s, and Kubernetes takes one at a time", to, t.Minor()-f.Minor(), from)
+		return fmt.Sprintf("%s is %d minor versions newer than %s, and Kubernetes can be upgraded by only one at a time", to, t.Minor()-f.Minor(), from)
 	case own.LessThan(t):
-		return fmt.Sprintf("this ocadm knows Kubernetes up to %s", version.Kubernetes)
+		return fmt.Sprintf("this ocadm supports Kubernetes up to %s", version.Kubernetes)
 	case own.Minor() > t.Minor():
 		return fmt.Sprintf("this ocadm upgrades to %s only", semver.MajorMinor(version.Kubernetes))
 	}

@@ -87,7 +87,7 @@ func EtcdTLS(files host.Files) (*tls.Config, error) {
 // would make the join harm the cluster.
 func checkEtcdPhase(after string) host.Phase {
 	return host.Phase{
-		Name: checkEtcdName, Short: "Check that the cluster can take another control-plane node", After: []string{after}, Skip: NotControlPlane, ReadOnly: true,
+		Name: checkEtcdName, Short: "Check that the cluster can accept another control-plane node", After: []string{after}, Skip: NotControlPlane, ReadOnly: true,
 		Timeout: learnerPatience + time.Minute,
 		Check: func(ctx context.Context, h *host.Host) (bool, error) {
 			return memberVotes(ctx, h)
@@ -129,13 +129,13 @@ func AwaitLearners(ctx context.Context, own etcd.Member, c *etcd.Client, r workf
 		if other, joins = otherLearner(list, own); !joins {
 			return true, "", nil
 		}
-		return false, fmt.Sprintf("another machine, at %s, joins it", strings.Join(other.PeerURLs, ", ")), nil
+		return false, fmt.Sprintf("another machine, at %s, is joining it", strings.Join(other.PeerURLs, ", ")), nil
 	}, func(why string) { r.Waiting("etcd", why) })
 	if err == nil || len(finding.Of(err)) > 0 || errors.Is(context.Cause(ctx), context.Canceled) {
 		return err
 	}
 	return finding.New("OCA-4137", "The join of another control-plane node was not completed",
-		fmt.Sprintf("etcd has a learner at %s, and takes one at a time", strings.Join(other.PeerURLs, ", ")),
+		fmt.Sprintf("etcd has a learner at %s, and accepts one at a time", strings.Join(other.PeerURLs, ", ")),
 		"complete the join of that machine: run its join command again there; or undo it: ocadm reset; if it is lost, on a control-plane node: ocadm node remove "+other.Node())
 }
 
@@ -213,9 +213,9 @@ func NeedEndpoint(ctx context.Context, k client.Client) error {
 	if host != "" && of == host {
 		return nil
 	}
-	return finding.New("OCA-4130", "The cluster has no endpoint of its own, so it cannot take a second control-plane node",
+	return finding.New("OCA-4130", "The cluster has no separate endpoint, so it cannot accept a second control-plane node",
 		fmt.Sprintf("nodes reach it at %s, which is node %s: without that node, nothing would answer", conf.ControlPlaneEndpoint, of),
-		"give it one, on its control-plane node: ocadm ha enable --high-availability-vip ADDRESS, or with --control-plane-endpoint HOST:PORT")
+		"add an endpoint, on its control-plane node: ocadm ha enable --high-availability-vip ADDRESS, or with --control-plane-endpoint HOST:PORT")
 }
 
 // leaveEtcd removes this machine's member, even a learner whose join did not finish. The machine leaves the cluster even if that fails.
@@ -265,7 +265,7 @@ func removeMember(ctx context.Context, h *host.Host, r workflow.Reporter, open f
 		r.Info("etcd has no member of this machine")
 		return nil
 	case len(list) == 1:
-		r.Info("no other control-plane node is in etcd: it ends with this one")
+		r.Info("etcd has no member on another control-plane node: it is removed with this one")
 		return nil
 	}
 	if err := c.Remove(ctx, list[at]); err != nil {

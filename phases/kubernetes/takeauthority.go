@@ -75,7 +75,7 @@ func requestKubeletClient(ctx context.Context, h *host.Host, now time.Time) erro
 	}
 	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
-		return fmt.Errorf("making a key for the kubelet: %w", err)
+		return fmt.Errorf("generating a key for the kubelet: %w", err)
 	}
 	der, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{
 		Subject: pkix.Name{CommonName: old.Subject.CommonName, Organization: old.Subject.Organization}}, private)
@@ -113,7 +113,7 @@ func requestKubeletClient(ctx context.Context, h *host.Host, now time.Time) erro
 		return fmt.Errorf("reading the certificate of the kubelet: %w", err)
 	}
 	if good, err := signedByFirst(h, cert, ClusterAuthority); err != nil || !good {
-		return errors.Join(err, errors.New("requesting a certificate for the kubelet: another authority than the one that signs now has signed it"))
+		return errors.Join(err, errors.New("requesting a certificate for the kubelet: it was signed by an authority other than the current one"))
 	}
 	encoded, err := keyutil.MarshalPrivateKeyToPEM(private)
 	if err != nil {
@@ -198,7 +198,7 @@ func TakeUp(ctx context.Context, h *host.Host, r workflow.Reporter, pod string) 
 	if err := awaitSettled(ctx, h, r, pod); err != nil {
 		return err
 	}
-	r.Changed("%s uses the present authorities", pod)
+	r.Changed("%s uses the current authorities", pod)
 	return nil
 }
 
@@ -323,7 +323,7 @@ func APIServerTakes(ctx context.Context, h *host.Host, t Trust) string {
 	}
 	_ = conn.Close() // no pending writes
 	if !maps.Equal(want, accepted) {
-		return "it accepts other certificate authorities yet"
+		return "it still accepts other certificate authorities"
 	}
 	return ""
 }
@@ -337,6 +337,6 @@ func AwaitAPIServer(ctx context.Context, h *host.Host, r workflow.Reporter, t Tr
 	if err == nil || errors.Is(context.Cause(ctx), context.Canceled) {
 		return err
 	}
-	return finding.Errorf("OCA-4410", "The API server of node "+h.Config.Node.Name+" does not take over the certificate authorities",
+	return finding.Errorf("OCA-4410", "The API server of node "+h.Config.Node.Name+" does not load the certificate authorities",
 		"kubectl -n kube-system logs kube-apiserver-"+h.Config.Node.Name+"; then run the same command again", "%w", err)
 }

@@ -104,7 +104,7 @@ func StageManifests(ctx context.Context, h *host.Host, r workflow.Reporter, c cl
 	}
 	for _, dir := range []string{stagedDir, beforeDir} {
 		if err := os.MkdirAll(h.Files.Path(dir), 0o700); err != nil {
-			return fmt.Errorf("making a directory for the new static pods: %w", err)
+			return fmt.Errorf("creating a directory for the new static pods: %w", err)
 		}
 	}
 	if err := h.Files.Replace(stagingConfig, doc, 0o600); err != nil {

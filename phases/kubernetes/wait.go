@@ -147,7 +147,7 @@ func AwaitEndpoint(ctx context.Context, h *host.Host, r workflow.Reporter) error
 func EndpointAnswers(ctx context.Context, h *host.Host) bool { return probeEndpoint(ctx, h) == "" }
 
 func diagnoseEndpoint(_ context.Context, h *host.Host, cause error) finding.Finding {
-	remedy := "see that the load balancer forwards to " + localEndpoint(h.Config) + ", then run the same command again"
+	remedy := "check that the load balancer forwards to " + localEndpoint(h.Config) + ", then run the same command again"
 	if h.Config.Cluster.VirtualAddress != "" {
 		remedy = fmt.Sprintf("look at %s/kube-system_ocadm-vip-%s_*/, then run the same command again", podLogsDir, h.Config.Node.Name)
 	}

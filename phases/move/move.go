@@ -101,7 +101,7 @@ func Begin(ctx context.Context, h *host.Host, to string, follow bool, now time.T
 		return nil, err
 	}
 	if otherFamily(m.From, m.To) {
-		return nil, finding.New("OCA-4162", "The node cannot move to an address of the other family", fmt.Sprintf("it has %s, and is to get %s", m.From, m.To),
+		return nil, finding.New("OCA-4162", "The node cannot move to an address of another family", fmt.Sprintf("it has %s, and the new address is %s", m.From, m.To),
 			"choose an address of the same family; another family needs another cluster")
 	}
 	if follow {
@@ -133,8 +133,8 @@ func (m *Move) resume(to string, now time.Time) error {
 		if r.Follow {
 			command += "--follow "
 		}
-		return finding.New("OCA-4161", "Another move has not ended", fmt.Sprintf("it is from %s to %s", r.From, r.To),
-			fmt.Sprintf("complete it: %s%s; or go back: %s%s", command, r.To, command, r.From))
+		return finding.New("OCA-4161", "Another move is not complete", fmt.Sprintf("it is from %s to %s", r.From, r.To),
+			fmt.Sprintf("complete it: %s%s; or undo it: %s%s", command, r.To, command, r.From))
 	case r.To == to:
 		m.record = r
 	default: // reverse; restarts must be repeated
@@ -149,7 +149,7 @@ func (m *Move) present() (string, error) {
 		if a := kubernetes.NodeAddress(m.Host); a.IsValid() {
 			return a.String(), nil
 		}
-		return "", finding.New("OCA-4160", "The address of this node is not known", "its kubelet has no --node-ip, so it chooses an address when it starts",
+		return "", finding.New("OCA-4160", "The address of this node is unknown", "its kubelet has no --node-ip, so it chooses an address when it starts",
 			"on a worker, restart the kubelet: systemctl restart kubelet")
 	}
 	server, err := kubernetes.Server(m.Host)
@@ -161,8 +161,8 @@ func (m *Move) present() (string, error) {
 		return "", fmt.Errorf("reading the address of the control plane: %w", err)
 	}
 	if _, err := netip.ParseAddr(name); err != nil {
-		return "", finding.New("OCA-4163", "The control plane is reached by a name", "the kubelet asks "+server,
-			"change where the name "+name+" leads; nothing on this node has an address")
+		return "", finding.New("OCA-4163", "The control plane is reached by a name", "the kubelet connects to "+server,
+			"change the address that the name "+name+" resolves to; no file on this node contains the address")
 	}
 	return name, nil
 }
@@ -177,7 +177,7 @@ func (m *Move) canMove(ctx context.Context) error {
 	}
 	if !slices.Contains(has, m.To) {
 		return finding.New("OCA-4164", "This machine does not have the address "+m.To, "its addresses are "+strings.Join(has, ", "),
-			"give it the address, for example beside the present one: ip address add "+m.To+"/24 dev eth0; then run the same command again").With(has...)
+			"add the address, for example in addition to the current one: ip address add "+m.To+"/24 dev eth0; then run the same command again").With(has...)
 	}
 	if !m.ControlPlane {
 		return nil
@@ -206,15 +206,15 @@ func inPlace(several int, virtual, reachedHere bool, giveBack string) error {
 	if !virtual && (several == 1 || several == 0 && reachedHere) {
 		return nil
 	}
-	const rejoin = "take it out and join it with its new address: ocadm reset; then ocadm join --control-plane"
-	cause, remedy := "the others know it by its address: in etcd, and in the group of the virtual address", rejoin+", one node after the other"
+	const rejoin = "remove it and join it with its new address: ocadm reset; then ocadm join --control-plane"
+	cause, remedy := "the other nodes use its address: in etcd, and in the group of the virtual address", rejoin+", one node after the other"
 	switch several {
 	case 0:
-		cause += "; how many members etcd has is not known"
-		remedy = "ocadm etcd status; if this is the only member, ocadm reset would end the cluster: first join another control-plane node; then " + rejoin
+		cause += "; the number of etcd's members is unknown"
+		remedy = "ocadm etcd status; if this is the only member, ocadm reset would destroy the cluster: first join another control-plane node; then " + rejoin
 	case 1:
-		cause = "it is the only control-plane node, and the virtual address leads to it"
-		remedy = "do not reset it now, that would end the cluster: first join another control-plane node with the command that " +
+		cause = "it is the only control-plane node, and the virtual address points to it"
+		remedy = "do not reset it now, because that would destroy the cluster: first join another control-plane node with the command that " +
 			"ocadm token create --print-join-command --control-plane prints; then " + rejoin
 	}
 	if virtual {
@@ -222,11 +222,11 @@ func inPlace(several int, virtual, reachedHere bool, giveBack string) error {
 	}
 	switch {
 	case giveBack != "" && several == 0:
-		remedy = "give it its former address for the time being: " + giveBack + "; then run the same command again; if that does not help: " + remedy
+		remedy = "restore its former address for the time being: " + giveBack + "; then run the same command again; if that does not help: " + remedy
 	case giveBack != "":
-		remedy = "give it its former address for the time being: " + giveBack + "; then " + remedy
+		remedy = "restore its former address for the time being: " + giveBack + "; then " + remedy
 	}
-	return finding.New("OCA-4165", "A control-plane node among several, or with a virtual address, is not moved in place", cause, remedy)
+	return finding.New("OCA-4165", "A control-plane node among several, or with a virtual address, cannot be moved in place", cause, remedy)
 }
 
 // giveBack returns the command that adds the former address to this machine again, or "" if it still has it.
@@ -260,7 +260,7 @@ func members(ctx context.Context, h *host.Host) int {
 // canFollow refuses a control-plane node, and an address at which the cluster does not answer.
 func (m *Move) canFollow(ctx context.Context) error {
 	if m.ControlPlane {
-		return finding.New("OCA-4165", "A control-plane node does not follow", "its kubelet asks the API server of the same machine",
+		return finding.New("OCA-4165", "A control-plane node cannot follow a move", "its kubelet uses the API server of the same machine",
 			"run ocadm move --follow on the workers, and ocadm move on the control-plane node")
 	}
 	server, err := kubernetes.Server(m.Host)
@@ -291,8 +291,8 @@ func (m *Move) reachedThere(ctx context.Context, c client.Reader) error {
 	if endpoint == "" || endpoint == m.To {
 		return nil
 	}
-	return finding.New("OCA-4166", "The control plane of this cluster is not reached at "+m.To, "the cluster says that it is reached at "+endpoint,
-		"ocadm move --follow "+endpoint+"; if the control plane is to be reached at "+m.To+", move it there first")
+	return finding.New("OCA-4166", "The control plane of this cluster is not reached at "+m.To, "according to the cluster, it is reached at "+endpoint,
+		"ocadm move --follow "+endpoint+"; if the control plane should be reached at "+m.To+", move it there first")
 }
 
 // save writes the record.
@@ -329,6 +329,6 @@ func (m *Move) Explain(err error) error {
 	if err == nil || !begun || len(finding.Of(err)) > 0 || errors.Is(err, context.Canceled) {
 		return err
 	}
-	return finding.Errorf("OCA-4169", "The move has not ended", fmt.Sprintf("correct the cause, then run the same command again, which continues: ocadm move %[1]s%[2]s; "+
-		"or go back: ocadm move %[1]s%[3]s", flag, m.To, m.From), "%w", err)
+	return finding.Errorf("OCA-4169", "The move is not complete", fmt.Sprintf("correct the cause, then run the same command again, which continues: ocadm move %[1]s%[2]s; "+
+		"or undo it: ocadm move %[1]s%[3]s", flag, m.To, m.From), "%w", err)
 }

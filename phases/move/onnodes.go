@@ -134,7 +134,7 @@ func (m *Move) onNode(ctx context.Context, r workflow.Reporter, p Part, node str
 	}
 	why, err := nodepod.Await(ctx, k, partPod, waiting)
 	if err == nil && why != "" {
-		err = finding.New("OCA-4168", "Node "+node+" does not take part in the move of the virtual address", why, "correct what the cause names, then run the same command again")
+		err = finding.New("OCA-4168", "Node "+node+" does not take part in the move of the virtual address", why, "correct the cause, then run the same command again")
 	}
 	return errors.Join(err, nodepod.Delete(context.WithoutCancel(ctx), k, partPod, waiting))
 }

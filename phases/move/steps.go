@@ -79,7 +79,7 @@ func Steps() []Step {
 			Plan:  workflow.Says[*Move](),
 			Run: func(_ context.Context, m *Move, _ workflow.Reporter) error {
 				if err := m.Host.Files.Remove(recordFile); err != nil && !errors.Is(err, fs.ErrNotExist) {
-					return fmt.Errorf("noting the end of the move: %w", err)
+					return fmt.Errorf("recording the end of the move: %w", err)
 				}
 				return nil
 			},
@@ -91,7 +91,7 @@ func Steps() []Step {
 func markStep() Step {
 	return Step{
 		Name: "mark", Short: "Record on the node where it looks for the control plane", Timeout: 2 * time.Minute,
-		Skip: workflow.SkipIf("it looks where it did", func(m *Move) bool { return !m.Follow }),
+		Skip: workflow.SkipIf("it uses the same address as before", func(m *Move) bool { return !m.Follow }),
 		Check: func(ctx context.Context, m *Move) (bool, error) {
 			n, _, err := m.node(ctx)
 			return err == nil && n.Annotations[ofEndpoint] == m.To, err
@@ -107,7 +107,7 @@ func markStep() Step {
 	}
 }
 
-var ownControlPlane = workflow.SkipIf("this machine is no control-plane node", func(m *Move) bool { return !m.ControlPlane })
+var ownControlPlane = workflow.SkipIf("this machine is not a control-plane node", func(m *Move) bool { return !m.ControlPlane })
 
 var ownAddress = workflow.SkipIf("this machine keeps its address", func(m *Move) bool { return m.Follow })
 

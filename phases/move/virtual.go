@@ -45,7 +45,7 @@ type virtual struct {
 // settings, so that any control-plane node can finish it.
 func BeginVirtual(ctx context.Context, h *host.Host, to string) (*Move, error) {
 	if !h.Files.Exists(kubernetes.AdminKubeconfig) {
-		return nil, refusedVirtual("this machine is no control-plane node", "run the command on one of the control-plane nodes")
+		return nil, refusedVirtual("this machine is not a control-plane node", "run the command on one of the control-plane nodes")
 	}
 	k, err := kubernetes.AdminClient(h)
 	if err != nil {
@@ -56,7 +56,7 @@ func BeginVirtual(ctx context.Context, h *host.Host, to string) (*Move, error) {
 		return nil, err
 	}
 	if !found {
-		return nil, refusedVirtual("the cluster has none", "ocadm ha enable --high-availability-vip "+to)
+		return nil, refusedVirtual("the cluster has no virtual address", "ocadm ha enable --high-availability-vip "+to)
 	}
 	m := &Move{Host: h, ControlPlane: true, virtual: &virtual{settings: s}}
 	if m.record, err = direction(s, to); err != nil {
@@ -107,8 +107,8 @@ func direction(s vipgroup.Settings, to string) (record, error) {
 	case s.Other.Address == "" || s.Other.Address == to:
 		return record{From: s.Address, To: to}, nil
 	}
-	return record{}, finding.New("OCA-4161", "Another move has not ended", fmt.Sprintf("it is of the virtual address, between %s and %s", s.Address, s.Other.Address),
-		fmt.Sprintf("complete it: ocadm move --virtual-address %s; or go back: ocadm move --virtual-address %s", s.Other.Address, s.Address))
+	return record{}, finding.New("OCA-4161", "Another move is not complete", fmt.Sprintf("it moves the virtual address between %s and %s", s.Address, s.Other.Address),
+		fmt.Sprintf("complete it: ocadm move --virtual-address %s; or undo it: ocadm move --virtual-address %s", s.Other.Address, s.Address))
 }
 
 func (m *Move) look(ctx context.Context, k client.Client) error {
@@ -132,8 +132,8 @@ func (m *Move) leads(ctx context.Context, name string) bool {
 func (m *Move) ready() error {
 	for _, n := range m.controlPlanes() {
 		if !kube.NodeReady(&n) {
-			return refusedVirtual("node "+n.Name+" is not Ready, and every control-plane node has to take part",
-				"repair it, or take it out: ocadm node remove "+n.Name+"; then run the same command again")
+			return refusedVirtual("node "+n.Name+" is not Ready, and every control-plane node must take part",
+				"repair it, or remove it: ocadm node remove "+n.Name+"; then run the same command again")
 		}
 	}
 	return nil
@@ -170,12 +170,12 @@ func (m *Move) Followers() []string {
 	out := make([]string, 0, len(left)+1)
 	for _, name := range left {
 		if name == m.virtual.byName {
-			out = append(out, fmt.Sprintf("let the name %s lead to %s in place of %s, for all nodes", name, m.To, m.From))
+			out = append(out, fmt.Sprintf("make the name %s resolve to %s instead of %s, for all nodes", name, m.To, m.From))
 		} else {
 			out = append(out, fmt.Sprintf("on %s: ocadm move --follow %s", name, m.To))
 		}
 	}
-	return append(out, "then, to give "+m.From+" up: ocadm move --virtual-address "+m.To)
+	return append(out, "then, to release "+m.From+": ocadm move --virtual-address "+m.To)
 }
 
 // VirtualSteps move the virtual address. Both addresses are up from the second step to the last, so that no client is cut off.
@@ -192,7 +192,7 @@ func VirtualSteps() []Step {
 		}),
 		CloudStep(),
 		{
-			Name: "exchange", Short: "Make the new address the one of the cluster", Timeout: time.Minute,
+			Name: "exchange", Short: "Make the new address the cluster's", Timeout: time.Minute,
 			Check: func(_ context.Context, m *Move) (bool, error) { return m.virtual.settings.Address == m.To, nil },
 			Plan:  m1("make %s the virtual address of the cluster, and keep %s for now", func(m *Move) []any { return []any{m.To, m.From} }),
 			Run: func(ctx context.Context, m *Move, r workflow.Reporter) error {
@@ -247,7 +247,7 @@ func announceStep() Step {
 		Check: func(_ context.Context, m *Move) (bool, error) {
 			return m.virtual.settings.Address == m.To || m.virtual.settings.Other.Address == m.To, nil
 		},
-		Plan: m1("let keepalived hold %s beside %s", func(m *Move) []any { return []any{m.To, m.From} }),
+		Plan: m1("let keepalived hold %s in addition to %s", func(m *Move) []any { return []any{m.To, m.From} }),
 		Run: func(ctx context.Context, m *Move, r workflow.Reporter) error {
 			iface, err := vipgroup.InterfaceOf(m.Host.Config.Node.AdvertiseAddress)
 			if err != nil {
@@ -281,7 +281,7 @@ func announceStep() Step {
 // formerStep removes the former address when no node uses it any more.
 func formerStep() Step {
 	return Step{
-		Name: "former", Short: "Give the former address up", Timeout: 2 * time.Minute,
+		Name: "former", Short: "Release the former address", Timeout: 2 * time.Minute,
 		Skip: func(m *Move) string {
 			if left := m.Left(); !m.Moved() && len(left) > 0 {
 				return strings.Join(left, ", ") + " still lead there"
@@ -289,9 +289,9 @@ func formerStep() Step {
 			return ""
 		},
 		Check: func(_ context.Context, m *Move) (bool, error) { return m.virtual.settings.Other.Address == "", nil },
-		Plan:  m1("give %s up", func(m *Move) []any { return []any{m.From} }),
+		Plan:  m1("release %s", func(m *Move) []any { return []any{m.From} }),
 		Run: func(ctx context.Context, m *Move, r workflow.Reporter) error {
-			err := m.change(ctx, r, "gave "+m.From+" up", func(s vipgroup.Settings) vipgroup.Settings {
+			err := m.change(ctx, r, "released "+m.From, func(s vipgroup.Settings) vipgroup.Settings {
 				s.Other = vipgroup.Group{}
 				return s
 			})

@@ -46,7 +46,7 @@ func outstandingArtifacts(ctx context.Context, h *host.Host, has func(name strin
 		if (has(a.Name) || a.SHA256 == "") && !a.present(ctx, h) {
 			if a.SHA256 == "" { // even in the other set: then install nothing
 				return nil, table.Unpinned(a.Artifact, h.Facts.Arch,
-					"choose one of them with --kubernetes-version, or make a bundle with --allow-unpinned on a connected machine: ocadm bundle create --help")
+					"choose one of them with --kubernetes-version, or create a bundle with --allow-unpinned on a connected machine: ocadm bundle create --help")
 			}
 			out = append(out, piece{plan: fmt.Sprintf("download %s and install %s", a.URL, strings.Join(a.targets(), ", ")), install: a.install})
 		}

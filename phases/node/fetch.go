@@ -31,8 +31,8 @@ func fetchFile(ctx context.Context, f fetch.Fetcher, files host.Files, url, want
 		return "", finding.Finding{
 			Code: CodeChecksum, Severity: finding.Error,
 			What:     "The download of " + url + " has a wrong checksum",
-			Cause:    "it was changed or damaged on its way, or the mirror holds another file",
-			Remedy:   "run the same command again, name another place with --mirror, or use --bundle",
+			Cause:    "it was changed or damaged in transit, or the mirror has a different file",
+			Remedy:   "run the same command again, name another server with --mirror, or use --bundle",
 			Evidence: []string{"want sha256:" + other.Want, "got sha256:" + other.Got},
 			Err:      err,
 		}

@@ -34,7 +34,7 @@ func Firewall(controlPlane bool) host.Phase {
 	return host.Phase{
 		Name: FirewallPhase, Short: "Open the node's ports in firewalld",
 		Long: "Where firewalld runs, opens the ports that other machines must reach, in the zone of this node's interface, and puts the interfaces of\n" +
-			"pods into the zone trusted, at run time and permanently. reset takes it back. --firewall manual changes nothing.",
+			"pods into the zone trusted, at run time and permanently. reset undoes it. --firewall manual changes nothing.",
 		After: []string{"preflight"},
 		Skip:  workflow.SkipIf("--firewall manual", func(h *host.Host) bool { return h.Config.Node.Firewall == config.FirewallManual }),
 		Run: func(ctx context.Context, h *host.Host, r workflow.Reporter) error {
@@ -51,7 +51,7 @@ func Firewall(controlPlane bool) host.Phase {
 						return err
 					}
 					return finding.Errorf(CodeFirewall, "firewalld refuses to open the node's ports",
-						line+"   # or take care of the firewall yourself: --firewall manual", "%w", err)
+						line+"   # or configure the firewall yourself: --firewall manual", "%w", err)
 				}
 				r.Changed("%s", line)
 			}
@@ -177,7 +177,7 @@ func undoFirewall(ctx context.Context, h *host.Host, r workflow.Reporter) error 
 		}
 		if runs || lasting && h.Files.Exists("/usr/bin/"+firewallOffline) {
 			if res, err := h.Exec.Run(ctx, exec.Command{Path: program, Args: args}); err != nil && !strings.Contains(res.Stderr, "NOT_ENABLED") {
-				return fmt.Errorf("closing what was opened in firewalld: %w", err)
+				return fmt.Errorf("closing the ports that were opened in firewalld: %w", err)
 			}
 			r.Changed("%s %s", program, strings.Join(args, " "))
 		}

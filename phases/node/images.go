@@ -68,11 +68,11 @@ func (g ImageGroup) phase() host.Phase {
 
 func (g ImageGroup) long() string {
 	if g.Own {
-		return "Packs this program into an image and streams it into containerd, so that no registry has to hold the operator's image. With\n" +
+		return "Packs this program into an image and streams it into containerd, so that no registry needs to have the operator's image. With\n" +
 			"--operator-image, or another --operator-version, it does nothing."
 	}
 	return "Streams the images from the bundle, or on join from the cluster's depot, into containerd, checking every blob on the way. Images\n" +
-		"that neither has are pulled from their registries. Images that are already there are left."
+		"that neither has are pulled from their registries. Existing images are not changed."
 }
 
 // missing returns the group's images that containerd lacks, or has in another version than the bundle or this program.
@@ -180,10 +180,10 @@ func (g ImageGroup) run(ctx context.Context, h *host.Host, r workflow.Reporter) 
 	}
 	if len(forbidden) > 0 && !g.Optional {
 		return finding.New(CodePull, "Images are missing on this machine, and --offline does not allow pulling them", "neither the bundle nor the depot has "+
-			strings.Join(forbidden, ", "), "give a bundle that has them: add --bundle FILE to this command; or leave out --offline").With(forbidden...)
+			strings.Join(forbidden, ", "), "give a bundle that has them: add --bundle FILE to this command; or omit --offline").With(forbidden...)
 	}
 	for _, i := range forbidden {
-		r.Info("%s is not on this machine: --offline does not allow it to be pulled", i)
+		r.Info("%s is not on this machine: --offline does not allow pulling it", i)
 	}
 	elsewhere = slices.DeleteFunc(elsewhere, func(i string) bool { return slices.Contains(forbidden, i) })
 	if len(elsewhere) == 0 {

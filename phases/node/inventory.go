@@ -37,7 +37,7 @@ func InventoryOf(ctx context.Context, h *host.Host) (Inventory, error) {
 	}
 	inv.Value = owned.NodeOf(h).Made || len(data) > 0
 	described := map[string]string{
-		"/var/lib/etcd/member": "the cluster's data", "/var/lib/kubelet/pods": "what pods keep on this node's disk, apart from host paths and local volumes",
+		"/var/lib/etcd/member": "the cluster's data", "/var/lib/kubelet/pods": "the data of pods on this node's disk, except host paths and local volumes",
 		containerdData: "images and containers", depot.DefaultDir: "images and programs for other nodes",
 	}
 	rest := map[string]int{}
@@ -59,7 +59,7 @@ func InventoryOf(ctx context.Context, h *host.Host) (Inventory, error) {
 	}
 	var dirs []string
 	for d, n := range rest {
-		dirs = append(dirs, fmt.Sprintf("%s: %d of ocadm's or Kubernetes' own", d, n))
+		dirs = append(dirs, fmt.Sprintf("%s: %d entries of ocadm or Kubernetes", d, n))
 	}
 	slices.Sort(dirs)
 	inv.Removes = slices.Concat(inv.Removes, dirs, network.Summary())
@@ -71,13 +71,13 @@ func InventoryOf(ctx context.Context, h *host.Host) (Inventory, error) {
 func keeps(h *host.Host, others []string) []string {
 	out := owned.Beside(h)
 	for _, e := range h.Ledger.Found(host.KindProgram) {
-		out = append(out, e.Name+", which was there before")
+		out = append(out, e.Name+", which existed before")
 	}
 	switch {
 	case len(others) > 0:
-		out = append(out, fmt.Sprintf("%s, in which others keep containers or images (%s)", containerdData, strings.Join(others, ", ")))
+		out = append(out, fmt.Sprintf("%s, which contains containers or images of others (%s)", containerdData, strings.Join(others, ", ")))
 	case !ownContainerd(h) && h.Files.Exists(containerdData):
-		out = append(out, containerdData+", which is not ocadm's alone")
+		out = append(out, containerdData+", which ocadm shares with other programs")
 	}
 	for _, d := range append(volumeDirs(), "/opt/local-path-provisioner") {
 		if len(owned.Content(h, d)) > 0 {

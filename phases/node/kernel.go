@@ -41,21 +41,21 @@ type parameter struct {
 func parameters() []parameter {
 	return []parameter{
 		{name: "net.ipv4.ip_forward", value: "1", needed: true, why: "pods reach each other and the world through this machine"},
-		{name: "net.bridge.bridge-nf-call-iptables", value: "1", needed: true, why: "traffic between pods of one node sees the rules of services"},
+		{name: "net.bridge.bridge-nf-call-iptables", value: "1", needed: true, why: "the rules of services apply to traffic between pods of one node"},
 		{name: "net.bridge.bridge-nf-call-ip6tables", value: "1", why: "the same for IPv6"},
-		{name: "vm.overcommit_memory", value: "1", why: "what the kubelet wants"},
-		{name: "kernel.panic", value: "10", why: "what the kubelet wants: reboot after a panic"},
-		{name: "kernel.panic_on_oops", value: "1", why: "what the kubelet wants"},
+		{name: "vm.overcommit_memory", value: "1", why: "the kubelet expects it"},
+		{name: "kernel.panic", value: "10", why: "the kubelet expects it: reboot after a panic"},
+		{name: "kernel.panic_on_oops", value: "1", why: "the kubelet expects it"},
 		{name: "fs.inotify.max_user_instances", value: "8192", least: true, why: "every container's log is watched"},
 		{name: "fs.inotify.max_user_watches", value: "524288", least: true, why: "every container's log is watched"},
-		{name: "net.ipv4.neigh.default.gc_thresh1", value: "1024", least: true, why: "many pods are many neighbours"},
-		{name: "net.ipv4.neigh.default.gc_thresh2", value: "4096", least: true, why: "many pods are many neighbours"},
-		{name: "net.ipv4.neigh.default.gc_thresh3", value: "8192", least: true, why: "many pods are many neighbours"},
+		{name: "net.ipv4.neigh.default.gc_thresh1", value: "1024", least: true, why: "many pods need many neighbour entries"},
+		{name: "net.ipv4.neigh.default.gc_thresh2", value: "4096", least: true, why: "many pods need many neighbour entries"},
+		{name: "net.ipv4.neigh.default.gc_thresh3", value: "8192", least: true, why: "many pods need many neighbour entries"},
 		{name: "net.ipv4.tcp_retries2", value: "7", why: "a connection to a dead peer ends within a minute"},
 		{name: "net.ipv4.tcp_keepalive_time", value: "13", why: "an idle connection to a dead peer is noticed"},
 		{name: "net.ipv4.tcp_keepalive_intvl", value: "7", why: "an idle connection to a dead peer is noticed"},
 		{name: "net.ipv4.tcp_keepalive_probes", value: "3", why: "an idle connection to a dead peer is noticed"},
-		{name: "net.ipv4.tcp_mtu_probing", value: "2", why: "tunnels with smaller packets than they say"},
+		{name: "net.ipv4.tcp_mtu_probing", value: "2", why: "tunnels may carry smaller packets than they report"},
 		{name: "net.netfilter.nf_conntrack_tcp_be_liberal", value: "1", why: "late packets do not end a service's connections"},
 	}
 }
@@ -165,7 +165,7 @@ func runKernel(ctx context.Context, h *host.Host, r workflow.Reporter) error {
 		}
 	}
 	if len(beyond) > 0 {
-		r.Info("going on without kernel parameters that cannot be set on this machine: %s", strings.Join(beyond, ", "))
+		r.Info("continuing without kernel parameters that cannot be set on this machine: %s", strings.Join(beyond, ", "))
 	}
 	return nil
 }
@@ -177,7 +177,7 @@ func verifyKernel(h *host.Host) error {
 			return finding.Finding{
 				Code: CodeKernelParameter, Severity: finding.Error, Err: err,
 				What:   fmt.Sprintf("The kernel parameter %s is %q, want %s", p.name, got, p.value),
-				Cause:  "something else on this machine sets it",
+				Cause:  "another program or file on this machine sets it",
 				Remedy: "grep -r " + p.name + " /etc/sysctl.conf /etc/sysctl.d /usr/lib/sysctl.d",
 			}
 		}

@@ -123,7 +123,7 @@ func DepotAddresses(c *config.Config) []string {
 // core/remotes/docker/config/hosts.go.
 func hostsFile(list []Mirror, offline bool) []byte {
 	var b strings.Builder
-	b.WriteString("# Written by ocadm. Put settings of your own for a registry into " + registriesDir + "/REGISTRY/hosts.toml.\n")
+	b.WriteString("# Written by ocadm. Put your own settings for a registry into " + registriesDir + "/REGISTRY/hosts.toml.\n")
 	more := func(m Mirror, table string) {
 		if _, overridden := m.inRegistry(); overridden {
 			b.WriteString("  override_path = true\n")
@@ -215,8 +215,8 @@ func hostsMode(list []Mirror) fs.FileMode {
 func Mirrors(after ...string) host.Phase {
 	return host.Writes(host.Phase{
 		Name: MirrorsPhase, Short: "Let containerd pull from the depot first",
-		Long: "Writes " + registriesDir + "/_default/hosts.toml: containerd asks the depot of the control plane for an image, then the mirrors of\n" +
-			"--registry-mirror and then its registry, with --offline the depot alone. A registry that has a directory of its own there keeps its settings.",
+		Long: "Writes " + registriesDir + "/_default/hosts.toml: containerd pulls an image from the depot of the control plane, then from the mirrors of\n" +
+			"--registry-mirror and then from its registry; with --offline, only from the depot. A registry with its own directory there keeps its settings.",
 		After: after, Skip: otherRuntime, AnyRelease: true,
 		Undo: func(_ context.Context, h *host.Host, r workflow.Reporter) error { return undoMirrors(h, r) },
 	}, func(h *host.Host) (host.FileSet, error) { return hostsFiles(h, true) })

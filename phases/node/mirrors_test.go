@@ -12,7 +12,7 @@ import (
 	"yunion.io/x/ocadm/phases/config"
 )
 
-const ourHosts = `# Written by ocadm. Put settings of your own for a registry into /etc/containerd/certs.d/REGISTRY/hosts.toml.
+const ourHosts = `# Written by ocadm. Put your own settings for a registry into /etc/containerd/certs.d/REGISTRY/hosts.toml.
 
 [host."https://10.0.0.1:6444"]
   capabilities = ["pull", "resolve"]
@@ -21,7 +21,7 @@ const ourHosts = `# Written by ocadm. Put settings of your own for a registry in
   dial_timeout = "5s"
 `
 
-const offlineHosts = `# Written by ocadm. Put settings of your own for a registry into /etc/containerd/certs.d/REGISTRY/hosts.toml.
+const offlineHosts = `# Written by ocadm. Put your own settings for a registry into /etc/containerd/certs.d/REGISTRY/hosts.toml.
 server = "https://10.0.0.1:6444"
   capabilities = ["pull", "resolve"]
   ca = "/etc/kubernetes/pki/ca.crt"
@@ -85,7 +85,7 @@ func TestMirrors(t *testing.T) {
 // A registry with several mirrors: the last of them replaces the registry if that must not be used.
 func TestHostsFileOfSeveralMirrors(t *testing.T) {
 	list := []Mirror{{URL: "https://a:1"}, {URL: "https://b:2"}}
-	const head = "# Written by ocadm. Put settings of your own for a registry into /etc/containerd/certs.d/REGISTRY/hosts.toml.\n"
+	const head = "# Written by ocadm. Put your own settings for a registry into /etc/containerd/certs.d/REGISTRY/hosts.toml.\n"
 	const keys = "\n  capabilities = [\"pull\", \"resolve\"]\n  dial_timeout = \"5s\"\n"
 	for offline, want := range map[bool]string{
 		false: head + "\n[host.\"https://a:1\"]" + keys + "\n[host.\"https://b:2\"]" + keys,
@@ -103,7 +103,7 @@ func TestEarlyMirrors(t *testing.T) {
 	m.Config.Join.Endpoint = "10.0.0.1:6443"
 	m.Config.Node.RegistryMirrors = []string{"docker.io=http://127.0.0.1:1", "docker.io=http://127.0.0.1:2"}
 	file := path.Join(registriesDir, "docker.io", "hosts.toml")
-	first := "# Written by ocadm. Put settings of your own for a registry into " + registriesDir + "/REGISTRY/hosts.toml.\n"
+	first := "# Written by ocadm. Put your own settings for a registry into " + registriesDir + "/REGISTRY/hosts.toml.\n"
 	for _, url := range []string{"http://127.0.0.1:1", "http://127.0.0.1:2"} {
 		first += "\n[host.\"" + url + "\"]\n  capabilities = [\"pull\", \"resolve\"]\n  dial_timeout = \"5s\"\n"
 	}

@@ -154,7 +154,7 @@ func CheckBundle(h *host.Host, images []string) finding.List {
 	var out finding.List
 	out = append(out, finding.Of(s.CheckPlatform(h.Facts.Arch, kubernetesVersion(h)))...)
 	out = append(out, finding.Of(s.CheckImages(images))...)
-	return append(out, lackingPrograms(h, "use a complete bundle; this shows what is in one: ocadm bundle list FILE")...)
+	return append(out, lackingPrograms(h, "use a complete bundle; this shows the content of a bundle: ocadm bundle list FILE")...)
 }
 
 func lackingPrograms(h *host.Host, remedy string) finding.List {

@@ -92,7 +92,7 @@ func notPulled(name string, err error) finding.Finding {
 	}
 	return finding.Finding{
 		Code: CodePull, Severity: finding.Error, What: "The image " + name + " cannot be pulled", Cause: cause,
-		Remedy: "see whether this machine reaches the registry, and whether it has the image; give --registry-mirror REGISTRY=URL, " +
+		Remedy: "check whether this machine can reach the registry, and whether the registry has the image; give --registry-mirror REGISTRY=URL, " +
 			"--registry-config FILE, --https-proxy URL, --image-repository HOST/PATH or --bundle FILE; then repeat the command",
 		Err: err,
 	}

@@ -57,7 +57,7 @@ func ResetPhases() []host.Phase {
 			host.KindNode, host.KindData),
 		{
 			Name: "residue", Short: "Check that nothing is left",
-			Plan: workflow.Says[*host.Host]("look at the ledger for what is left"),
+			Plan: workflow.Says[*host.Host]("check the ledger for what is left"),
 			Run: func(_ context.Context, h *host.Host, _ workflow.Reporter) error {
 				return residueFound(Residue(h))
 			},
@@ -86,7 +86,7 @@ func podNetworkPhase() host.Phase {
 			n, err := owned.NetworkOf(ctx, h)
 			if left := n.List(); err == nil && len(left) > 0 {
 				return finding.New("OCA-9002", "The cluster left network state on this machine", "it could not be removed",
-					"remove what uses it, or restart the machine, then: ocadm reset").With(left...)
+					"stop the programs that use it, or restart the machine, then: ocadm reset").With(left...)
 			}
 			return err
 		},
@@ -98,7 +98,7 @@ func undoPhase(name, short string, run func(context.Context, *host.Host, workflo
 	return host.Phase{Name: name, Short: short, Run: run, Timeout: 2 * time.Minute}.Todo(func(_ context.Context, h *host.Host) ([]string, error) {
 		var out []string
 		for _, e := range h.Ledger.Created(kinds...) {
-			out = append(out, fmt.Sprintf("take back %s %s", e.Kind, e.Name))
+			out = append(out, fmt.Sprintf("revert %s %s", e.Kind, e.Name))
 		}
 		return out, nil
 	})
@@ -142,7 +142,7 @@ func noteOthers(ctx context.Context, h *host.Host) error {
 	}
 	e := host.Entry{Kind: host.KindData, Name: othersData, Op: host.Found, Detail: strings.Join(others, " ")}
 	if err := h.Ledger.Record(e); err != nil {
-		return fmt.Errorf("noting that others use containerd: %w", err)
+		return fmt.Errorf("recording that others use containerd: %w", err)
 	}
 	return nil
 }
@@ -232,7 +232,7 @@ func undoEverything(_ context.Context, h *host.Host, r workflow.Reporter) error 
 			return err
 		}
 		if e.Kind == host.KindFile {
-			r.Changed("took back %s", e.Name)
+			r.Changed("reverted %s", e.Name)
 		}
 	}
 	data := slices.DeleteFunc(h.Ledger.Created(host.KindData), func(e host.Entry) bool {
@@ -261,5 +261,5 @@ func residueFound(left []string) error {
 		return nil
 	}
 	return finding.New(CodeResidue, "Something is left on this machine after reset", strings.Join(left, ", "),
-		"run ocadm reset again; what stays then is gone after a reboot").With(left...)
+		"run ocadm reset again; anything that still remains is gone after a reboot").With(left...)
 }

@@ -85,7 +85,7 @@ var placeholder = regexp.MustCompile(`\\\{[a-zA-Z]+\\\}`)
 func noteConfig(h *host.Host) error {
 	digest, err := h.Files.Digest(containerdConfig)
 	if err != nil {
-		return fmt.Errorf("noting containerd's configuration: %w", err)
+		return fmt.Errorf("recording containerd's configuration: %w", err)
 	}
 	if e, ok := h.Ledger.Get(host.KindContent, containerdConfig); ok && e.Detail == digest {
 		return nil
@@ -99,7 +99,7 @@ func takeOurs() string { return fmt.Sprintf("mv %s %s.mine", containerdConfig, c
 // reportEdits reports that a person's edits are kept.
 func reportEdits(h *host.Host, r workflow.Reporter) {
 	if configOf(h) == configEdited {
-		r.Info("%s was edited and is kept as it is; additions have a place in %s; to take ocadm's: %s, and repeat the command", containerdConfig,
+		r.Info("%s was edited and is not changed; put additions into %s; to use ocadm's version: %s, and run the command again", containerdConfig,
 			path.Join(containerdExtras, "*.toml"), takeOurs())
 	}
 }
@@ -142,8 +142,8 @@ func RuntimeConfig(ctx context.Context, h *host.Host) error {
 		if off || noPlugins || strings.HasPrefix(line, "SystemdCgroup") && strings.HasSuffix(line, "false") {
 			f := finding.New(CodeRuntimeUnusable, "The containerd that was on this machine is not configured for Kubernetes",
 				containerdConfig+" has "+line,
-				fmt.Sprintf("keep yours: enable the CRI plugin with SystemdCgroup = true and bin_dirs = ['/opt/cni/bin'] in it, then "+
-					"systemctl restart containerd; take ocadm's: %s; then repeat the command",
+				fmt.Sprintf("to keep yours: enable the CRI plugin with SystemdCgroup = true and bin_dirs = ['/opt/cni/bin'] in it, then "+
+					"systemctl restart containerd; to use ocadm's: %s; then run the command again",
 					takeOurs()))
 			if kind == configEdited {
 				f.What, f.Evidence = "The configuration of containerd was edited and is not suitable for Kubernetes", configDiff(h)
@@ -180,8 +180,8 @@ func PauseImage(ctx context.Context, h *host.Host) error {
 	if err != nil || m == nil || m[1] == want {
 		return err
 	}
-	return finding.Warn(CodePauseImage, "The containerd that was on this machine uses another pause image than kubeadm",
-		fmt.Sprintf("its configuration names %s, and kubeadm %s; without the internet no pod starts if the first is not on the machine", m[1], want),
+	return finding.Warn(CodePauseImage, "The containerd that was on this machine uses a different pause image than kubeadm",
+		fmt.Sprintf("its configuration names %s, and kubeadm uses %s; without internet access, no pod starts if the former is not on the machine", m[1], want),
 		fmt.Sprintf("set sandbox = '%s' under [plugins.'io.containerd.cri.v1.images'.pinned_images] in %s, and: systemctl restart containerd", want, containerdConfig))
 }
 
@@ -202,7 +202,7 @@ func Hosts(ctx context.Context, h *host.Host) error {
 	if m == nil || strings.Contains(m[2], registriesDir) {
 		return nil
 	}
-	f := finding.Warn(CodeNoMirrors, "The containerd that was on this machine would not ask the depot or mirrors for images",
+	f := finding.Warn(CodeNoMirrors, "The containerd that was on this machine would not pull images from the depot or mirrors",
 		"its registry.config_path does not name "+registriesDir, fmt.Sprintf("add these lines to %s, or change config_path there, and: systemctl restart containerd\n"+
 			"[plugins.'%s'.registry]\n  config_path = '%s'", containerdConfig, m[1], registriesDir))
 	if h.Config.Node.Offline {

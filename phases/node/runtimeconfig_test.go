@@ -74,7 +74,7 @@ func TestEditsOfTheConfigurationAreKept(t *testing.T) {
 			if m.ran("restart containerd") {
 				t.Error("containerd was restarted")
 			}
-			if !slices.ContainsFunc(m.said, func(l string) bool { return strings.Contains(l, "is kept as it is") && strings.Contains(l, "mv ") }) {
+			if !slices.ContainsFunc(m.said, func(l string) bool { return strings.Contains(l, "is not changed") && strings.Contains(l, "mv ") }) {
 				t.Errorf("said %q", m.said)
 			}
 			m.done(t, Units())

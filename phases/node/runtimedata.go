@@ -57,7 +57,7 @@ func noteContainerdData(h *host.Host) error {
 			op = host.Found
 		}
 		if err := h.Ledger.Record(host.Entry{Kind: host.KindData, Name: d, Op: op}); err != nil {
-			return fmt.Errorf("noting whose %s is: %w", d, err)
+			return fmt.Errorf("recording the owner of %s: %w", d, err)
 		}
 	}
 	return nil
@@ -141,6 +141,6 @@ func endShims(ctx context.Context, h *host.Host, r workflow.Reporter) error {
 	if err != nil {
 		return residueFound(left)
 	}
-	r.Changed("ended %d processes that held containers", n)
+	r.Changed("ended %d processes that kept containers running", n)
 	return nil
 }

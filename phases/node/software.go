@@ -29,7 +29,7 @@ func Software() host.Phase {
 	return host.Phase{
 		Name: SoftwarePhase, Short: "Install containerd, runc, CNI plugins, kubelet and kubectl",
 		Long: "Installs the programs of a node into " + binDir + " and " + cniDir + ", from the bundle or, without one, from the projects' release\n" +
-			"pages (--mirror names another place). A program that is already on the machine in a good version is used and left alone.",
+			"pages (--mirror names another server). A program that is already on the machine in a suitable version is used and not changed.",
 		Example: "  ocadm init phase node-files --bundle ocadm.bundle",
 		After:   []string{"preflight"},
 		Phases: []host.Phase{
@@ -205,7 +205,7 @@ func (p programSet) noteTheirs(h *host.Host, r workflow.Reporter) error {
 		if err := h.Ledger.Record(host.Entry{Kind: host.KindProgram, Name: found.Path, Op: host.Found, Detail: found.Version}); err != nil {
 			return err
 		}
-		r.Info("using %s %s, which was there before", found.Path, found.Version)
+		r.Info("using %s %s, which was already installed", found.Path, found.Version)
 	}
 	return nil
 }

@@ -41,7 +41,7 @@ func Units() host.Phase {
 	return host.Phase{
 		Name: UnitsPhase, Short: "Configure and start containerd, prepare the kubelet's service",
 		Long: "Writes containerd's configuration and the systemd units of containerd and the kubelet, enables both and starts containerd.\n" +
-			"Units that came with programs installed by others are used as they are.",
+			"Units that came with programs installed by others are used unchanged.",
 		After:   []string{SoftwarePhase + "/runtime"},
 		Timeout: 2 * time.Minute,
 		Run:     runUnits,

@@ -77,8 +77,8 @@ func NoImage(p *corev1.Pod) error {
 			continue
 		}
 		image := p.Spec.Containers[0].Image
-		return finding.New("OCA-4175", "Node "+p.Spec.NodeName+" does not get the image "+image, w.Reason+": "+w.Message,
-			"where this control-plane node has a depot, here: ocadm depot add /usr/local/bin/ocadm --name "+image+"; else: ocadm image push "+image+
+		return finding.New("OCA-4175", "Node "+p.Spec.NodeName+" cannot pull the image "+image, w.Reason+": "+w.Message,
+			"if this control-plane node has a depot, here: ocadm depot add /usr/local/bin/ocadm --name "+image+"; otherwise: ocadm image push "+image+
 				"; then run the same command again")
 	}
 	return nil

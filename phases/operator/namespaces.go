@@ -95,7 +95,7 @@ func Leave(ctx context.Context, c client.WithWatch, namespace string) (kube.Chan
 		return nil, fmt.Errorf("listing the clouds of namespace %q: %w", namespace, err)
 	}
 	if len(clouds.Items) > 0 {
-		return nil, finding.New("OCA-7019", "The operator cannot leave namespace "+namespace, "it holds the cloud "+clouds.Items[0].Name,
+		return nil, finding.New("OCA-7019", "The operator cannot leave namespace "+namespace, "it contains the cloud "+clouds.Items[0].Name,
 			"ocadm cluster delete --namespace "+namespace+" --name "+clouds.Items[0].Name)
 	}
 	var set kube.ChangeSet
@@ -188,13 +188,13 @@ func ObjectsFor(ctx context.Context, c client.Client, image string, namespaces .
 		}
 		replicas := max(1, int64(ptr.Deref(d.Spec.Replicas, 1)))
 		if err := unstructured.SetNestedField(o.Object, replicas, "spec", "replicas"); err != nil {
-			return nil, fmt.Errorf("keeping the number of operators: %w", err)
+			return nil, fmt.Errorf("preserving the number of operators: %w", err)
 		}
 		if len(secrets) == 0 {
 			continue
 		}
 		if err := unstructured.SetNestedSlice(o.Object, secrets, "spec", "template", "spec", "imagePullSecrets"); err != nil {
-			return nil, fmt.Errorf("giving the operator its registry credentials: %w", err)
+			return nil, fmt.Errorf("adding registry credentials to the operator: %w", err)
 		}
 	}
 	return objs, nil

@@ -142,6 +142,6 @@ func WaitReady(ctx context.Context, c client.WithWatch, report func(why string))
 	}
 	return finding.Finding{
 		Code: "OCA-7001", Severity: finding.Error, What: "The operator did not become ready in time", Cause: wait.Why(err),
-		Remedy: "kubectl -n " + Namespace + " logs deployment/" + Name + "   # then repeat the command: it continues from here", Err: err,
+		Remedy: "kubectl -n " + Namespace + " logs deployment/" + Name + "   # then run the same command again: it continues from here", Err: err,
 	}
 }

@@ -56,7 +56,7 @@ func PlanRemoval(ctx context.Context, c client.Client, data bool) (Removal, erro
 	}
 	for _, o := range made {
 		if manager := others(o); manager != "" {
-			r.Keep = append(r.Keep, lines([]*unstructured.Unstructured{o})[0]+" (made by "+manager+")")
+			r.Keep = append(r.Keep, lines([]*unstructured.Unstructured{o})[0]+" (created by "+manager+")")
 			continue
 		}
 		r.Delete = append(r.Delete, o)
@@ -101,7 +101,7 @@ func removable(ctx context.Context, c client.Client) error {
 	}
 	if !slices.ContainsFunc(d.ManagedFields, func(m metav1.ManagedFieldsEntry) bool { return m.Manager == kube.FieldManager }) {
 		return finding.New("OCA-7036", what, "ocadm did not install Deployment "+Namespace+"/"+Name,
-			"delete it with what installed it, for example: ocadm operator manifests | kubectl delete -f -")
+			"delete it with the tool that installed it, for example: ocadm operator manifests | kubectl delete -f -")
 	}
 	return nil
 }
@@ -288,7 +288,7 @@ func (r Removal) Apply(ctx context.Context, c client.WithWatch, report func(what
 		node := object("v1", "Node", "", n)
 		err := c.Patch(ctx, node, client.RawPatch(types.MergePatchType, []byte(patch)), client.FieldOwner(kube.FieldManager))
 		if client.IgnoreNotFound(err) != nil {
-			return set, fmt.Errorf("taking the role of node %q back: %w", n, err)
+			return set, fmt.Errorf("removing the role of node %q: %w", n, err)
 		}
 		set = append(set, kube.Change{Action: kube.Configured, Kind: "Node", Name: n})
 	}

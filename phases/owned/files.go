@@ -95,7 +95,7 @@ func candidates(h *host.Host, n Node) ([]string, error) {
 		for _, pattern := range []string{name, host.Unfinished(name)} { // a half-written key counts as well
 			got, err := h.Files.Glob(pattern)
 			if err != nil {
-				return nil, fmt.Errorf("looking for what Kubernetes has on this machine: %w", err)
+				return nil, fmt.Errorf("looking for files of Kubernetes on this machine: %w", err)
 			}
 			out = append(out, got...)
 		}
@@ -236,7 +236,7 @@ func strike(h *host.Host, name string) error {
 	for _, e := range h.Ledger.Created(host.KindFile) {
 		if e.Name == name || strings.HasPrefix(e.Name, name+"/") {
 			if err := h.Ledger.Forget(e.Kind, e.Name); err != nil {
-				return fmt.Errorf("striking %s from the ledger: %w", e.Name, err)
+				return fmt.Errorf("removing %s from the ledger: %w", e.Name, err)
 			}
 		}
 	}

@@ -233,11 +233,11 @@ func ownLink(h *host.Host, name string) (bool, error) {
 	}
 	l, err := netlink.LinkByName(name)
 	if err != nil {
-		return false, cannotLook("links", "ip link show "+name, "look at what ip reports", err)
+		return false, cannotLook("links", "ip link show "+name, "check the output of ip", err)
 	}
 	addrs, err := netlink.AddrList(l, netlink.FAMILY_V4)
 	if err != nil {
-		return false, cannotLook("links", "ip address show "+name, "look at what ip reports", err)
+		return false, cannotLook("links", "ip address show "+name, "check the output of ip", err)
 	}
 	return !slices.ContainsFunc(addrs, func(a netlink.Addr) bool {
 		ip, ok := netip.AddrFromSlice(a.IP.To4())

@@ -73,13 +73,13 @@ func Note(h *host.Host, isControlPlane bool) error {
 		}
 		// The kubeadm phases done for the former node do not count for this one.
 		if err := h.Ledger.ForgetAll(h.Ledger.Found(host.KindPhase)); err != nil {
-			return fmt.Errorf("striking the work of kubeadm for the former node: %w", err)
+			return fmt.Errorf("removing the work of kubeadm for the former node from the ledger: %w", err)
 		}
 		if n.ControlPlane == isControlPlane {
 			return nil
 		}
 		if err := h.Ledger.ForgetAll(h.Ledger.Created(host.KindNode)); err != nil {
-			return fmt.Errorf("noting another role of this machine: %w", err)
+			return fmt.Errorf("recording another role of this machine: %w", err)
 		}
 		return record(h, isControlPlane)
 	}
@@ -110,7 +110,7 @@ func Note(h *host.Host, isControlPlane bool) error {
 
 func found(h *host.Host, kind host.Kind, name string) error {
 	if err := h.Ledger.Record(host.Entry{Kind: kind, Name: name, Op: host.Found}); err != nil {
-		return fmt.Errorf("noting that %s was there before: %w", name, err)
+		return fmt.Errorf("recording that %s existed before: %w", name, err)
 	}
 	return nil
 }
@@ -121,7 +121,7 @@ func record(h *host.Host, isControlPlane bool) error {
 		role = controlPlane
 	}
 	if err := h.Ledger.Record(host.Entry{Kind: host.KindNode, Name: h.Config.Node.Name, Op: host.Created, Detail: role}); err != nil {
-		return fmt.Errorf("noting that this machine becomes a node: %w", err)
+		return fmt.Errorf("recording that this machine becomes a node: %w", err)
 	}
 	return nil
 }
@@ -142,7 +142,7 @@ func Forget(h *host.Host) error {
 	}
 	noted := h.Ledger.Found(host.KindFile, host.KindDir, host.KindLink, host.KindPhase)
 	if err := h.Ledger.ForgetAll(append(h.Ledger.Created(host.KindNode), noted...)); err != nil {
-		return fmt.Errorf("striking the node from the ledger: %w", err)
+		return fmt.Errorf("removing the node from the ledger: %w", err)
 	}
 	return nil
 }

@@ -113,7 +113,7 @@ func cleanRules(save string, shared bool) cleanup {
 		gone, needed := t.split(own)
 		for len(needed) > 0 { // a chain that stays keeps those it jumps to
 			for _, c := range needed {
-				out.stuck = append(out.stuck, fmt.Sprintf("chain %s of table %s, which a rule of another program uses", c, t.name))
+				out.stuck = append(out.stuck, fmt.Sprintf("chain %s of table %s, which is used by a rule of another program", c, t.name))
 				delete(own, c)
 			}
 			gone, needed = t.split(own)

@@ -46,7 +46,7 @@ func checkAccess(ctx context.Context, m *machine) []finding.Finding {
 	if len(missing) == 0 {
 		return nil
 	}
-	return []finding.Finding{finding.New(code, "The account of the kubeconfig may not install the operator",
+	return []finding.Finding{finding.New(code, "The account of the kubeconfig is not allowed to install the operator",
 		fmt.Sprintf("it lacks %d of %d permissions: %s", len(missing), len(needs), strings.Join(missing[:min(len(missing), 3)], ", ")), remedy).With(missing...)}
 }
 
@@ -123,7 +123,7 @@ func right(a authorizationv1.ResourceAttributes) string {
 func may(ctx context.Context, c client.Client, a authorizationv1.ResourceAttributes) (bool, error) {
 	review := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: &a}}
 	if err := c.Create(ctx, review); err != nil {
-		return false, fmt.Errorf("asking whether the account may %s: %w", right(a), err)
+		return false, fmt.Errorf("checking whether the account may %s: %w", right(a), err)
 	}
 	return review.Status.Allowed, nil
 }

@@ -14,7 +14,7 @@ import (
 
 func joinChecks() []Check {
 	return []Check{{
-		Name: "ControlPlane", Short: "the control plane answers and takes the token", Timeout: 15 * time.Second,
+		Name: "ControlPlane", Short: "the control plane answers and accepts the token", Timeout: 15 * time.Second,
 		Codes: []string{"OCA-0302", "OCA-0303", "OCA-0304", "OCA-4101", "OCA-4102", "OCA-4103", "OCA-4104", "OCA-4105", "OCA-4106", "OCA-4107", "OCA-4109", "OCA-4111", "OCA-4112",
 			"OCA-4131", "OCA-4132", "OCA-4134", "OCA-4135"},
 		Applies: func(k Kind, c *config.Config) bool {
@@ -33,7 +33,7 @@ func checkControlPlane(ctx context.Context, m *machine) []finding.Finding {
 		if found := finding.Of(err); len(found) > 0 {
 			return found
 		}
-		return []finding.Finding{finding.New("OCA-4107", "What the control plane says of itself cannot be used", err.Error(),
+		return []finding.Finding{finding.New("OCA-4107", "The control plane's description of the cluster cannot be used", err.Error(),
 			"on a control-plane node: ocadm token create --print-join-command")}
 	}
 	if err := kubernetes.ProxyModeFits(m.h.Facts.Kernel, d.ProxyMode); err != nil {
@@ -61,7 +61,7 @@ func settingsChecks() []Check {
 			return finding.Of(kubernetes.NoRotation(m.h, "this command"))
 		},
 	}, {
-		Name: "CloudSettings", Short: "a repeated init or operator install means the database, region and storage class that the cluster's cloud has",
+		Name: "CloudSettings", Short: "a repeated init or operator install has the same database, region and storage class as the cluster's cloud",
 		Codes:   []string{cloud.CodeOtherSettings, "OCA-7014"},
 		Applies: func(k Kind, c *config.Config) bool { return k == Init || k == Install && c.AsksForCloud() },
 		run:     checkSettings,
@@ -82,5 +82,5 @@ func checkSettings(ctx context.Context, m *machine) []finding.Finding {
 		return found
 	}
 	return []finding.Finding{finding.Warn("OCA-7014", "The settings of the cluster's cloud cannot be compared yet", err.Error(),
-		"nothing; they are compared again before a database is installed or settings are changed")}
+		"nothing to do: they are compared again before a database is installed or settings are changed")}
 }

@@ -32,7 +32,7 @@ func computeChecks() []Check {
 		{Name: compute.CheckSwitch, Short: "no other Open vSwitch runs (with --enable-host-agent)", Applies: onCompute,
 			Codes: []string{compute.CodeSwitchService},
 			run:   func(ctx context.Context, m *machine) []finding.Finding { return compute.SwitchService(ctx, m.h) }},
-		{Name: compute.CheckExecutor, Short: "an executor that is installed already spares virtual machines when it restarts (with --enable-host-agent)", Applies: onCompute,
+		{Name: compute.CheckExecutor, Short: "an executor that is already installed does not end virtual machines when it restarts (with --enable-host-agent)", Applies: onCompute,
 			Codes: []string{compute.CodeKillMode},
 			run:   func(ctx context.Context, m *machine) []finding.Finding { return compute.ForeignExecutor(ctx, m.h) }},
 		{Name: compute.CheckNetworks, Short: "the networks of host.conf fit the machine (with --enable-host-agent)", Applies: onCompute,
@@ -44,7 +44,7 @@ func computeChecks() []Check {
 				}
 				return out
 			}},
-		{Name: compute.CheckStorage, Short: "directories of disks and huge pages are there (with --enable-host-agent)", Applies: onCompute,
+		{Name: compute.CheckStorage, Short: "directories of disks and huge pages exist (with --enable-host-agent)", Applies: onCompute,
 			Codes: []string{compute.CodeImagePath, compute.CodeHugepages}, run: checkComputeStorage},
 	}
 }
@@ -62,8 +62,8 @@ func checkComputeStorage(_ context.Context, m *machine) []finding.Finding {
 	}
 	const pages = "/sys/kernel/mm/hugepages/hugepages-1048576kB/nr_hugepages"
 	if n := strings.TrimSpace(m.h.Files.Text(pages)); m.h.Config.Node.Hugepages == "native" && (n == "" || n == "0") {
-		out = append(out, finding.New(compute.CodeHugepages, "No huge pages are reserved", "--hugepages native needs pages of 1 GiB, and "+pages+" is "+cmp.Or(n, "not there"),
-			"add to the kernel command line: default_hugepagesz=1G hugepagesz=1G hugepages=NUMBER, and restart the machine; or leave --hugepages out"))
+		out = append(out, finding.New(compute.CodeHugepages, "No huge pages are reserved", "--hugepages native needs pages of 1 GiB, and "+pages+" is "+cmp.Or(n, "missing"),
+			"add to the kernel command line: default_hugepagesz=1G hugepagesz=1G hugepages=NUMBER, and restart the machine; or omit --hugepages"))
 	}
 	return out
 }
@@ -96,7 +96,8 @@ func (m *machine) imagePath(p string) *finding.Finding {
 		return fail(err.Error(), "df -h "+p)
 	}
 	if free < leastImageSpace {
-		return fail(fmt.Sprintf("%s are free, and the host agent demands %s", bytesText(free), bytesText(leastImageSpace)), "make room (df -h "+p+"), or name another directory in "+flag)
+		return fail(fmt.Sprintf("%s are free, and the host agent needs %s", bytesText(free), bytesText(leastImageSpace)),
+			"free some space (df -h "+p+"), or name another directory in "+flag)
 	}
 	return nil
 }

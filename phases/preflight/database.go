@@ -41,19 +41,19 @@ func databaseCodes() []databaseCode {
 	return []databaseCode{
 		{mysql.Unreachable, "OCA-6001", "The database server %s cannot be reached"},
 		{mysql.AccessDenied, "OCA-6002", "The database server %s refuses the account"},
-		{mysql.HostNotAllowed, "OCA-6003", "The database server %s does not let this machine in"},
+		{mysql.HostNotAllowed, "OCA-6003", "The database server %s does not allow connections from this machine"},
 		{mysql.HostBlocked, "OCA-6004", "The database server %s has blocked this machine"},
 		{mysql.AccountLocked, "OCA-6005", "The account is locked on the database server %s"},
 		{mysql.PasswordExpired, "OCA-6006", "The account's password has expired on the database server %s"},
-		{mysql.UnsupportedAuth, "OCA-6007", "The database server %s wants an authentication that is not supported"},
-		{mysql.TLSFailed, "OCA-6008", "No TLS connection to the database server %s can be made"},
+		{mysql.UnsupportedAuth, "OCA-6007", "The database server %s requires an authentication that is not supported"},
+		{mysql.TLSFailed, "OCA-6008", "No TLS connection to the database server %s can be established"},
 		{mysql.TooManyConnections, "OCA-6009", "The database server %s has no connection left"},
 		{mysql.TooOld, "OCA-6010", "The database server %s is too old"},
 		{mysql.ReadOnly, "OCA-6011", "The database server %s is read-only"},
-		{mysql.NoCreate, "OCA-6012", "The account may not create databases on %s"},
-		{mysql.NoCreateUser, "OCA-6013", "The account may not create users on %s"},
-		{mysql.NoGrantOption, "OCA-6014", "The account may not grant privileges on %s"},
-		{mysql.NoTable, "OCA-6015", "The account may not create or change tables on %s"},
+		{mysql.NoCreate, "OCA-6012", "The account is not allowed to create databases on %s"},
+		{mysql.NoCreateUser, "OCA-6013", "The account is not allowed to create users on %s"},
+		{mysql.NoGrantOption, "OCA-6014", "The account is not allowed to grant privileges on %s"},
+		{mysql.NoTable, "OCA-6015", "The account is not allowed to create or change tables on %s"},
 		{mysql.WeakPassword, "OCA-6016", "The password policy of the database server %s refuses generated passwords"},
 	}
 }
@@ -87,7 +87,7 @@ func checkDatabase(ctx context.Context, m *machine) []finding.Finding {
 func fromHere(kind Kind, class mysql.Class, f finding.Finding) finding.Finding {
 	if kind == Install && (class == mysql.Unreachable || class == mysql.HostNotAllowed) {
 		f.Severity = finding.Warning
-		f.Remedy = "nothing, if the nodes of the cluster reach the server; else: " + f.Remedy
+		f.Remedy = "nothing to do if the nodes of the cluster can reach the server; otherwise: " + f.Remedy
 	}
 	return f
 }

@@ -25,7 +25,7 @@ func hostChecks() []Check {
 	return []Check{
 		{Name: "Root", Short: "the command runs as root", Codes: []string{"OCA-1001"}, run: checkRoot},
 		{Name: "System", Short: "Linux with systemd on a supported architecture", Codes: []string{"OCA-1002", "OCA-1003"}, run: checkSystem},
-		{Name: "NodeState", Short: "no other Kubernetes, and none of another release of ocadm, is on the machine",
+		{Name: "NodeState", Short: "no other Kubernetes, and no Kubernetes of another release of ocadm, is on the machine",
 			Codes: []string{"OCA-1004", "OCA-1005", "OCA-1006", "OCA-1007", "OCA-1027", "OCA-1057", "OCA-4108"}, run: checkNodeState},
 		{Name: "CPU", Short: "enough processors for a control plane", Codes: []string{"OCA-1008"}, Applies: onControlPlane, run: checkCPU},
 		{Name: "Memory", Short: "enough memory", Codes: []string{"OCA-1009"}, run: checkMemory},
@@ -58,8 +58,8 @@ func checkSystem(_ context.Context, m *machine) []finding.Finding {
 	var out []finding.Finding
 	if m.goos != "linux" || !m.h.Facts.Systemd {
 		out = append(out, finding.New("OCA-1002", "This machine does not run Linux with systemd",
-			"containerd and the kubelet are run as systemd services, and /run/systemd/system is not there",
-			"run ocadm on a machine that was booted with systemd, such as Debian 12; a container without it will not do"))
+			"containerd and the kubelet are run as systemd services, and /run/systemd/system does not exist",
+			"run ocadm on a machine that was booted with systemd, such as Debian 12; a container without systemd is not enough"))
 	}
 	if arch := m.h.Facts.Arch; !supported(arch) {
 		out = append(out, finding.New("OCA-1003", "The processor architecture "+arch+" is not supported", "there are no images for it",
@@ -89,7 +89,7 @@ func checkMemory(_ context.Context, m *machine) []finding.Finding {
 	}
 	return []finding.Finding{finding.New("OCA-1009", "This machine has too little memory",
 		fmt.Sprintf("it has %s, and at least %s are needed", bytesText(total), bytesText(need)),
-		"give the machine more memory, or try nevertheless with --ignore-preflight-errors=Memory")}
+		"give the machine more memory, or try anyway with --ignore-preflight-errors=Memory")}
 }
 
 func checkSwap(_ context.Context, m *machine) []finding.Finding {
@@ -218,7 +218,7 @@ func checkDisk(ctx context.Context, m *machine) []finding.Finding {
 			paths := strings.Join(f.paths, ", ")
 			out = append(out, finding.New("OCA-1016", "There is too little disk space for "+paths,
 				fmt.Sprintf("%s are free there, and %s are needed", bytesText(f.free), bytesText(f.need)),
-				"make room (df -h "+strings.ReplaceAll(paths, ",", "")+"), or mount a larger disk there, or accept it with --ignore-preflight-errors=Disk"))
+				"free some space (df -h "+strings.ReplaceAll(paths, ",", "")+"), or mount a larger disk there, or accept it with --ignore-preflight-errors=Disk"))
 		}
 	}
 	return out
@@ -276,7 +276,7 @@ func (m *machine) oldKernel() []finding.Finding {
 		return []finding.Finding{finding.Warn("OCA-1025", "kube-proxy uses iptables on this cluster", cause, "for nftables, boot a newer kernel before ocadm init")}
 	}
 	return []finding.Finding{finding.New("OCA-1025", "The kernel of this machine is too old for kube-proxy in nftables mode", cause,
-		"leave out --proxy-mode, or give --proxy-mode "+config.ProxyIPTables+", or boot a newer kernel")}
+		"omit --proxy-mode, or give --proxy-mode "+config.ProxyIPTables+", or boot a newer kernel")}
 }
 
 func checkKernel(_ context.Context, m *machine) []finding.Finding {
@@ -321,8 +321,9 @@ func checkSELinux(_ context.Context, m *machine) []finding.Finding {
 			"it is enforcing with the policy "+policy[1]+", which has no rules for them", permissive)}
 	}
 	if enableSELinux.MatchString(m.h.Files.Text("/etc/containerd/config.toml")) {
-		return []finding.Finding{finding.New("OCA-1026", "SELinux would keep pods from the directories of this machine",
-			"it is enforcing, and enable_selinux = true in /etc/containerd/config.toml confines containers; what the cluster's pods mount from this machine is not labelled for them",
+		return []finding.Finding{finding.New("OCA-1026", "SELinux would deny pods access to the directories of this machine",
+			"it is enforcing, and enable_selinux = true in /etc/containerd/config.toml confines containers; the directories "+
+				"that the cluster's pods mount from this machine are not labelled for them",
 			"set enable_selinux = false and run systemctl restart containerd; or "+permissive)}
 	}
 	cause := "ocadm sets up no confinement: containers run in containerd's domain, which the policy leaves unconfined"

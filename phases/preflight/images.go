@@ -51,7 +51,7 @@ func checkImages(ctx context.Context, m *machine) []finding.Finding {
 		need = without(need, imageNames(have))
 	}
 	if err != nil {
-		return []finding.Finding{finding.New(CodeNoImage, "The list of images cannot be made", err.Error(), "ocadm config images list")}
+		return []finding.Finding{finding.New(CodeNoImage, "The list of images cannot be created", err.Error(), "ocadm config images list")}
 	}
 	return m.findImages(ctx, need)
 }
@@ -87,8 +87,8 @@ func (m *machine) offlineFindings(missing []string) []finding.Finding {
 		where = "this machine and the depot lack"
 	}
 	return []finding.Finding{finding.New(CodeNoImage, "--offline needs a bundle",
-		fmt.Sprintf("%s %d images, and --offline does not allow them to be pulled", where, len(missing)),
-		fmt.Sprintf("where there is internet: ocadm bundle create -o FILE; here: ocadm %s --offline --bundle FILE, or leave out --offline", m.kind)).
+		fmt.Sprintf("%s %d images, and --offline does not allow pulling them", where, len(missing)),
+		fmt.Sprintf("on a machine with internet access: ocadm bundle create -o FILE; on this machine: ocadm %s --offline --bundle FILE, or omit --offline", m.kind)).
 		With(missing...)}
 }
 
@@ -155,12 +155,12 @@ func imageFinding(kind registry.Kind, from, server string, n int) finding.Findin
 	switch kind {
 	case registry.Missing:
 		return finding.New(CodeNoImage, fmt.Sprintf("The registry %s does not have %s", from, images), "",
-			"check the version and --image-repository; to copy images into a registry of your own: ocadm config images list")
+			"check the version and --image-repository; to copy images into your own registry: ocadm config images list")
 	case registry.Denied:
 		return finding.New(CodeDenied, fmt.Sprintf("%s refuses %s of the registry %s", server, images, from), "",
 			fmt.Sprintf("docker login %s, and add --registry-config ~/.docker/config.json", server))
 	case registry.Busy:
-		return finding.Warn(CodeBusy, fmt.Sprintf("The registry %s cannot answer for %s now", from, images), "", "run the command again later")
+		return finding.Warn(CodeBusy, fmt.Sprintf("The registry %s cannot serve %s now", from, images), "", "run the command again later")
 	}
 	return finding.New(CodeUnreachable, fmt.Sprintf("The registry %s cannot be reached for %s", from, images), "",
 		fmt.Sprintf("curl -v https://%s/v2/; give --registry-mirror %s=URL, --image-repository HOST/PATH, --https-proxy URL or --bundle FILE", from, from))

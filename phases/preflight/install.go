@@ -35,14 +35,14 @@ func ClusterChecks() []Check {
 	}
 	own := []Check{
 		{Name: "ClusterVersion", Short: "the cluster runs Kubernetes 1.30 or later", Codes: []string{"OCA-4210"}, run: judged(clusterVersion)},
-		{Name: "Permissions", Short: "the kubeconfig's account may apply what the operator needs", Codes: []string{"OCA-4211"},
+		{Name: "Permissions", Short: "the kubeconfig's account is allowed to apply what the operator needs", Codes: []string{"OCA-4211"},
 			Timeout: accessTimeout, run: checkAccess},
-		{Name: "Operators", Short: "no other operator manages clouds, and none that Helm installed", Codes: []string{"OCA-7031"}, run: judged(otherOperators)},
+		{Name: "Operators", Short: "no other operator, and no operator that Helm installed, manages clouds", Codes: []string{"OCA-7031"}, run: judged(otherOperators)},
 		{Name: "Definition", Short: "the definition of OnecloudCluster is not of a later release", Codes: []string{"OCA-7032"}, run: judged(laterDefinition)},
-		{Name: "StorageClass", Short: "a storage class is known for the cloud's volumes", Codes: []string{"OCA-5010"}, run: judged(checkStorageClass)},
+		{Name: "StorageClass", Short: "a storage class for the cloud's volumes is known", Codes: []string{"OCA-5010"}, run: judged(checkStorageClass)},
 		{Name: "IngressClass", Short: "it is known how the web console is reached", Codes: []string{"OCA-5011"}, run: judged(checkIngressClass)},
-		{Name: "ControllerNodes", Short: "nodes are known that can run the cloud's services", Codes: []string{"OCA-7030"}, run: judged(checkNodes)},
-		{Name: "OperatorImage", Short: "the nodes can have the operator's image, for their architecture", Codes: []string{"OCA-7033", "OCA-7034"},
+		{Name: "ControllerNodes", Short: "nodes that can run the cloud's services are known", Codes: []string{"OCA-7030"}, run: judged(checkNodes)},
+		{Name: "OperatorImage", Short: "the nodes can get the operator's image, for their architecture", Codes: []string{"OCA-7033", "OCA-7034"},
 			Timeout: operatorImageTimeout, run: checkOperatorImage},
 	}
 	return slices.Concat(own, databaseChecks(), settingsChecks())
@@ -125,7 +125,7 @@ func class(c *config.Config, code, kind, flag, picked, none string, classes []ho
 		f = finding.New(code, "The cluster has no "+kind, "the list is empty", none)
 	default:
 		f = finding.New(code, fmt.Sprintf("It is not clear which %s the cloud should use", kind),
-			fmt.Sprintf("the cluster has %s, and not exactly one of them is the default", strings.Join(all, ", ")), "choose one: "+flag+" "+all[0])
+			fmt.Sprintf("the cluster has %s, and does not have exactly one default", strings.Join(all, ", ")), "choose one: "+flag+" "+all[0])
 	}
 	return orWarning(c, f)
 }

@@ -28,13 +28,13 @@ func linkChecks() []Check {
 		{Name: "Routes", Short: "there is one default route", Codes: []string{"OCA-2015"}, run: checkRoutes},
 		{Name: "Lease", Short: "the node's address is not leased", Codes: []string{"OCA-2016"}, run: checkLease},
 		{Name: "KernelFamilies", Short: "the kernel has IPv6 if the pod network has", Codes: []string{"OCA-2017"}, run: checkIPv6},
-		{Name: "PacketPolicy", Short: "packet rules of others do not drop everything", Codes: []string{"OCA-2018"}, run: checkPacketPolicy},
-		{Name: "LeftRules", Short: "no packet rules of an earlier cluster", Codes: []string{"OCA-2019"}, run: checkLeftRules},
-		{Name: "LeftLinks", Short: "no links of an earlier pod network", Codes: []string{"OCA-2020"}, run: checkLeftLinks},
+		{Name: "PacketPolicy", Short: "packet rules of other programs do not drop everything", Codes: []string{"OCA-2018"}, run: checkPacketPolicy},
+		{Name: "LeftRules", Short: "no packet rules of an earlier cluster are left", Codes: []string{"OCA-2019"}, run: checkLeftRules},
+		{Name: "LeftLinks", Short: "no links of an earlier pod network are left", Codes: []string{"OCA-2020"}, run: checkLeftLinks},
 		{Name: "IPTables", Short: "iptables writes each rule once", Codes: []string{"OCA-2021"}, run: checkIPTables},
 		{Name: "NetworkManager", Short: "NetworkManager leaves the links of pods alone", Codes: []string{"OCA-2022"}, run: checkNetworkManager},
 		{Name: "CloudRoutes", Short: "no program rewrites the routes of a virtual machine", Codes: []string{"OCA-2023"}, run: checkCloudRoutes},
-		{Name: "LocalPorts", Short: "connections of the machine do not take node ports", Codes: []string{"OCA-2024"}, run: checkLocalPorts},
+		{Name: "LocalPorts", Short: "connections of the machine do not use node ports", Codes: []string{"OCA-2024"}, run: checkLocalPorts},
 		{Name: "Localhost", Short: "localhost is this machine", Codes: []string{"OCA-1054"}, run: checkLocalhost},
 		{Name: "NameServers", Short: "pods get all name servers and search domains", Codes: []string{"OCA-1055"}, run: checkNameServers},
 		{Name: "Wildcard", Short: "no search domain answers for every name", Codes: []string{"OCA-1056"}, run: checkWildcard},
@@ -85,15 +85,15 @@ func checkPathMTU(ctx context.Context, m *machine) []finding.Finding {
 		return nil
 	}
 	return []finding.Finding{finding.New("OCA-2014", "Large packets do not reach the control plane",
-		fmt.Sprintf("a packet of %d bytes to %s is lost, one of %d arrives: something on the way has a smaller MTU", mtu, target, small+headers),
-		fmt.Sprintf("tracepath %s shows where; set the MTU of the link on every node to what it prints", target))}
+		fmt.Sprintf("a packet of %d bytes to %s is lost, one of %d arrives: a link on the way has a smaller MTU", mtu, target, small+headers),
+		fmt.Sprintf("tracepath %s shows where; set the MTU of the link on every node to the value that it prints", target))}
 }
 
 func checkRoutes(_ context.Context, m *machine) []finding.Finding {
 	for _, links := range defaultRoutes(m.h.Files) {
 		if len(links) > 1 {
 			return []finding.Finding{finding.Warn("OCA-2015", "There are several default routes",
-				"those by "+strings.Join(links, " and ")+" have one metric: which is taken may change, and so may the address of the node",
+				"those by "+strings.Join(links, " and ")+" have the same metric: the route in use may change, and with it the address of the node",
 				"keep one (ip route), or give them different metrics")}
 		}
 	}
@@ -131,7 +131,7 @@ func checkIPv6(_ context.Context, m *machine) []finding.Finding {
 		return nil
 	}
 	return []finding.Finding{finding.New("OCA-2017", "IPv6 is off on this machine", "the pod network has IPv6: "+m.h.Config.Cluster.PodNetworkCIDR,
-		"sysctl -w net.ipv6.conf.all.disable_ipv6=0, and take ipv6.disable=1 out of the kernel's arguments; or leave IPv6 out of --pod-network-cidr")}
+		"sysctl -w net.ipv6.conf.all.disable_ipv6=0, and remove ipv6.disable=1 from the kernel's arguments; or remove IPv6 from --pod-network-cidr")}
 }
 
 func checkPacketPolicy(ctx context.Context, m *machine) []finding.Finding {
@@ -141,13 +141,13 @@ func checkPacketPolicy(ctx context.Context, m *machine) []finding.Finding {
 	}
 	if strings.Contains(rules, "-P INPUT DROP") && !strings.Contains(rules, "ufw-") {
 		return []finding.Finding{finding.Warn("OCA-2018", "Packet rules may drop the cluster's traffic",
-			"the policy of the chain INPUT is DROP, and no firewall that ocadm knows opens ports in it",
+			"the policy of the chain INPUT is DROP, and no firewall that ocadm supports opens ports in it",
 			"accept the ports that ocadm explain OCA-2008 names, or: iptables -P INPUT ACCEPT")}
 	}
 	if m.h.Config.Addons.CNI == config.None && strings.Contains(rules, "-P FORWARD DROP") {
 		return []finding.Finding{finding.Warn("OCA-2018", "Packet rules drop traffic between pods",
 			"the policy of the chain FORWARD is DROP, as Docker sets it, and ocadm installs no pod network that opens it",
-			"iptables -P FORWARD ACCEPT, and see that it stays so after a boot")}
+			"iptables -P FORWARD ACCEPT, and make sure that it stays so after a reboot")}
 	}
 	return nil
 }
@@ -164,7 +164,7 @@ func checkLeftRules(ctx context.Context, m *machine) []finding.Finding {
 		return nil
 	}
 	return []finding.Finding{finding.Warn("OCA-2019", "Packet rules of an earlier cluster are left",
-		fmt.Sprintf("%d chains, the first is %s: they send services of the new cluster astray", len(found), found[0][1]),
+		fmt.Sprintf("%d chains, the first is %s: they misdirect traffic to services of the new cluster", len(found), found[0][1]),
 		"reboot, or reset the earlier cluster with its own tool")}
 }
 
@@ -187,7 +187,7 @@ func checkLeftLinks(_ context.Context, m *machine) []finding.Finding {
 		return nil
 	}
 	return []finding.Finding{finding.Warn("OCA-2020", "Links of an earlier pod network are left",
-		strings.Join(left, ", ")+": a bridge that keeps its old address gets no pod of the new network",
+		strings.Join(left, ", ")+": a bridge with its old address cannot connect pods of the new network",
 		"ip link delete "+left[0]+", and the others; or reboot")}
 }
 
@@ -197,7 +197,7 @@ func checkIPTables(ctx context.Context, m *machine) []finding.Finding {
 		return nil
 	}
 	return []finding.Finding{finding.Warn("OCA-2021", "This iptables writes rules twice",
-		strings.TrimSpace(out)+": releases 1.8.0 to 1.8.4 with nf_tables add a rule that is there, until the machine is slow",
+		strings.TrimSpace(out)+": releases 1.8.0 to 1.8.4 with nf_tables add a rule that already exists, until the machine is slow",
 		"update iptables to 1.8.5 or later, or: update-alternatives --set iptables /usr/sbin/iptables-legacy")}
 }
 
@@ -217,7 +217,7 @@ func checkNetworkManager(ctx context.Context, m *machine) []finding.Finding {
 		}
 	}
 	return []finding.Finding{finding.Warn("OCA-2022", "NetworkManager may change the links of pods",
-		"it manages every link that no file excludes, and takes routes of cni0 and flannel away when it is restarted",
+		"it manages every link that no file excludes, and removes routes of cni0 and flannel when it is restarted",
 		"printf '[keyfile]\\nunmanaged-devices=interface-name:cni*;interface-name:flannel*;interface-name:veth*\\n' "+
 			">/etc/NetworkManager/conf.d/90-pods.conf && systemctl reload NetworkManager")}
 }
@@ -226,7 +226,7 @@ func checkCloudRoutes(ctx context.Context, m *machine) []finding.Finding {
 	for _, unit := range []string{"nm-cloud-setup.service", "nm-cloud-setup.timer"} {
 		if _, enabled := m.output(ctx, "systemctl", "is-enabled", "--quiet", unit); enabled {
 			return []finding.Finding{finding.New("OCA-2023", "nm-cloud-setup would cut off pods",
-				unit+" is enabled: it adds rules of routing that send packets of pods out of the machine",
+				unit+" is enabled: it adds routing rules that send packets of pods out of the machine",
 				"systemctl disable --now nm-cloud-setup.service nm-cloud-setup.timer, then reboot")}
 		}
 	}
@@ -244,7 +244,7 @@ func checkLocalPorts(_ context.Context, m *machine) []finding.Finding {
 	if err1 != nil || err2 != nil || from > last || to < first || strings.TrimSpace(m.h.Files.Text("/proc/sys/net/ipv4/ip_local_reserved_ports")) != "" {
 		return nil
 	}
-	return []finding.Finding{finding.Warn("OCA-2024", "Connections of the machine may take node ports",
+	return []finding.Finding{finding.Warn("OCA-2024", "Connections of the machine may use node ports",
 		fmt.Sprintf("they use ports %d to %d, and services of the cloud %d to %d", from, to, first, last),
 		fmt.Sprintf("sysctl -w net.ipv4.ip_local_reserved_ports=%d-%d, and set it in /etc/sysctl.d", first, last))}
 }
@@ -289,8 +289,8 @@ func checkNameServers(_ context.Context, m *machine) []finding.Finding {
 			"leave at most three nameserver lines in /etc/resolv.conf")}
 	case domains > mostDomains-own:
 		return []finding.Finding{finding.Warn("OCA-1055", "Pods do not get all search domains",
-			fmt.Sprintf("the machine has %d, and a pod gets %d beside those of the cluster", domains, mostDomains-own),
-			"leave only those that are needed in /etc/resolv.conf")}
+			fmt.Sprintf("the machine has %d, and a pod gets %d in addition to the cluster's", domains, mostDomains-own),
+			"keep only the needed ones in /etc/resolv.conf")}
 	}
 	return nil
 }
@@ -304,7 +304,7 @@ func checkWildcard(ctx context.Context, m *machine) []finding.Finding {
 		if all, err := m.local(ctx, nothing+"."+domain+"."); err == nil && len(all) > 0 {
 			return []finding.Finding{finding.Warn("OCA-1056", "The search domain "+domain+" answers for every name",
 				"a name that does not exist resolves to "+all[0]+": pods get this address for names outside of the cluster",
-				"take "+domain+" out of the search line of /etc/resolv.conf, or the wildcard out of the domain")}
+				"remove "+domain+" from the search line of /etc/resolv.conf, or the wildcard from the domain")}
 		}
 	}
 	return nil

@@ -19,7 +19,7 @@ import (
 // mountChecks check the file systems that containers, etcd and the kubelet will use.
 func mountChecks() []Check {
 	return []Check{
-		{Name: "NoExec", Short: "programs may be run where containers and CNI plugins are", Codes: []string{"OCA-1029"}, run: checkNoExec},
+		{Name: "NoExec", Short: "programs can be run from the directories of containers and CNI plugins", Codes: []string{"OCA-1029"}, run: checkNoExec},
 		{Name: "ReadOnly", Short: "the directories that ocadm writes to are writable", Codes: []string{"OCA-1030"}, run: checkReadOnly},
 		{Name: "NetworkDisk", Short: "images, pods and etcd are on a disk of the machine", Codes: []string{"OCA-1031"}, run: checkNetworkDisk},
 		{Name: "FileTypes", Short: "XFS keeps the type of files in directories, which overlayfs needs", Codes: []string{"OCA-1032"}, run: checkFileTypes},
@@ -81,7 +81,7 @@ func checkNoExec(_ context.Context, m *machine) []finding.Finding {
 		return nil
 	}
 	return []finding.Finding{finding.New("OCA-1029", "Programs cannot be run in "+strings.Join(names, ", "), "mounted with noexec: "+strings.Join(at, ", "),
-		"mount -o remount,exec "+at[0]+", and take noexec out of /etc/fstab")}
+		"mount -o remount,exec "+at[0]+", and remove noexec from /etc/fstab")}
 }
 
 func checkReadOnly(_ context.Context, m *machine) []finding.Finding {
@@ -122,7 +122,7 @@ func checkFileTypes(ctx context.Context, m *machine) []finding.Finding {
 	if out, ok := m.output(ctx, "xfs_info", on.at); !ok || !strings.Contains(out, "ftype=0") {
 		return nil
 	}
-	return []finding.Finding{finding.New("OCA-1032", "The file system of /var/lib/containerd cannot carry overlayfs", on.at+" is XFS that was made with ftype=0",
+	return []finding.Finding{finding.New("OCA-1032", "The file system of /var/lib/containerd does not support overlayfs", on.at+" is XFS that was created with ftype=0",
 		"format it again with mkfs.xfs -n ftype=1, or mount another file system at /var/lib/containerd")}
 }
 
@@ -137,7 +137,7 @@ func checkInodes(_ context.Context, m *machine) []finding.Finding {
 		total, free, err := m.inodes(dir)
 		if err == nil && total > 0 && free < fewInodes {
 			return []finding.Finding{finding.New("OCA-1033", "There are too few free inodes for "+dir, fmt.Sprintf("%d of %d are free: images have many small files", free, total),
-				"df -i "+dir+"; remove files, or make the file system with more inodes (mkfs.ext4 -i 8192), or use XFS")}
+				"df -i "+dir+"; remove files, or create the file system with more inodes (mkfs.ext4 -i 8192), or use XFS")}
 		}
 	}
 	return nil
@@ -164,8 +164,8 @@ func checkEtcdDisk(ctx context.Context, m *machine) []finding.Finding {
 		return nil
 	}
 	return []finding.Finding{finding.Warn("OCA-1034", "The disk of etcd is slow",
-		fmt.Sprintf("99 of 100 small writes to /var/lib took up to %s; etcd wants 10ms", took.Round(time.Millisecond)),
-		"put /var/lib/etcd on an SSD that nothing else writes to; look at iostat -x 1")}
+		fmt.Sprintf("99 of 100 small writes to /var/lib took up to %s; etcd needs 10ms or less", took.Round(time.Millisecond)),
+		"put /var/lib/etcd on an SSD that nothing else writes to; check iostat -x 1")}
 }
 
 // syncOn measures how long small synced writes to the disk of a directory take: the 99th percentile of a hundred, or of those within a second. The file has

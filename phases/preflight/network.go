@@ -29,7 +29,7 @@ func networkChecks() []Check {
 		{Name: "NodeIP", Short: "the node's address is one of the machine's", Codes: []string{"OCA-2002", "OCA-2003"}, run: checkNodeIP},
 		{Name: "SameAddress", Short: "no other machine has the node's address", Codes: []string{"OCA-2026"}, run: checkSameAddress},
 		{Name: "Networks", Short: "pod, service and node networks do not overlap", Codes: []string{"OCA-2004", "OCA-2005"}, Applies: onInit, run: checkNetworks},
-		{Name: "Firewall", Short: "firewalld and ufw let the cluster's traffic through", Codes: []string{"OCA-2007", "OCA-2008"}, Timeout: 20 * time.Second, run: checkFirewall},
+		{Name: "Firewall", Short: "firewalld and ufw allow the cluster's traffic", Codes: []string{"OCA-2007", "OCA-2008"}, Timeout: 20 * time.Second, run: checkFirewall},
 	}
 }
 
@@ -37,7 +37,7 @@ func checkHostname(ctx context.Context, m *machine) []finding.Finding {
 	name := m.h.Config.Node.Name
 	if problems := validation.IsDNS1123Subdomain(name); len(problems) > 0 {
 		return []finding.Finding{finding.New("OCA-1019", fmt.Sprintf("%q cannot be the name of a node", name),
-			"it must be a DNS name: lower-case letters, digits, hyphens and dots, beginning and ending with a letter or digit",
+			"it must be a DNS name: lower-case letters, digits, hyphens and dots, starting and ending with a letter or digit",
 			"choose one with --node-name, or: hostnamectl set-hostname "+dnsName(name))}
 	}
 	addresses, err := m.resolve(ctx, name)
@@ -82,7 +82,7 @@ func checkResolver(_ context.Context, m *machine) []finding.Finding {
 	for _, s := range servers {
 		if ip, err := netip.ParseAddr(s); err == nil && ip.IsLoopback() {
 			return []finding.Finding{finding.New("OCA-1021", "The machine's name server is a loopback address",
-				fmt.Sprintf("%s names %s; in a pod that is the pod itself, and CoreDNS would ask itself for ever", file, s),
+				fmt.Sprintf("%s names %s; in a pod that is the pod itself, and CoreDNS would query itself forever", file, s),
 				"name a server of the network in "+file+", or run systemd-resolved")}
 		}
 	}
@@ -108,8 +108,8 @@ func checkPorts(ctx context.Context, m *machine) []finding.Finding {
 		if h := holders[p.First]; h != "" {
 			by = h
 		}
-		out = append(out, finding.New("OCA-2001", fmt.Sprintf("Port %d is taken", p.First), fmt.Sprintf("%s needs it, and %s listens on it", p.Of, by),
-			fmt.Sprintf("ss -ltnp 'sport = :%d', and stop what it names", p.First)))
+		out = append(out, finding.New("OCA-2001", fmt.Sprintf("Port %d is in use", p.First), fmt.Sprintf("%s needs it, and %s listens on it", p.Of, by),
+			fmt.Sprintf("ss -ltnp 'sport = :%d', and stop the program that it shows", p.First)))
 	}
 	return out
 }
@@ -210,7 +210,7 @@ func checkNetworks(_ context.Context, m *machine) []finding.Finding {
 		for cidr := range strings.SplitSeq(s.value, ",") {
 			p, err := netip.ParsePrefix(strings.TrimSpace(cidr))
 			if err != nil {
-				out = append(out, finding.New("OCA-2005", fmt.Sprintf("%q is no network", cidr), s.flag+" wants ADDRESS/BITS", s.flag+" 10.40.0.0/16"))
+				out = append(out, finding.New("OCA-2005", fmt.Sprintf("%q is not a network", cidr), s.flag+" must be ADDRESS/BITS", s.flag+" 10.40.0.0/16"))
 				continue
 			}
 			nets = append(nets, network{fmt.Sprintf("%s %s", s.name, p), p})

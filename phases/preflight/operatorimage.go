@@ -98,20 +98,20 @@ func published(ctx context.Context, image, credentials string) ([]string, error)
 
 func noImage(c *config.Config, image string, err error) finding.Finding {
 	const code = "OCA-7033"
-	remedy := fmt.Sprintf("name one that a registry has: --operator-image REGISTRY/PATH/%s:TAG", images.Operator)
+	remedy := fmt.Sprintf("name an image that a registry has: --operator-image REGISTRY/PATH/%s:TAG", images.Operator)
 	if c.PacksOperator() {
 		remedy = fmt.Sprintf("push this program: ocadm image push REGISTRY/PATH/%[1]s:%[2]s; then add --operator-image REGISTRY/PATH/%[1]s:%[2]s",
 			images.Operator, version.Version)
 	}
 	var answer *transport.Error
 	if !errors.As(err, &answer) {
-		return finding.Warn(code, "The registry of the operator's image "+image+" does not answer here", err.Error(),
-			"nothing, if the nodes reach it or have the image; else "+remedy)
+		return finding.Warn(code, "The registry of the operator's image "+image+" does not answer this machine", err.Error(),
+			"nothing to do if the nodes can reach it or have the image; otherwise "+remedy)
 	}
-	f := finding.Errorf(code, "The operator's image "+image+" cannot be had", remedy, "%w", err)
+	f := finding.Errorf(code, "The operator's image "+image+" cannot be used", remedy, "%w", err)
 	if answer.StatusCode == http.StatusUnauthorized || answer.StatusCode == http.StatusForbidden {
 		f.What = "The registry refuses the operator's image " + image + " or does not have it"
-		f.Remedy = "give credentials that may pull it: --registry-config FILE; if the nodes have their own: --ignore-preflight-errors=OperatorImage"
+		f.Remedy = "give credentials that allow pulling it: --registry-config FILE; if the nodes have their own: --ignore-preflight-errors=OperatorImage"
 	}
 	return f
 }
@@ -129,7 +129,7 @@ func wrongArchitecture(image string, has []string, nodes []corev1.Node) []findin
 	}
 	f := finding.New("OCA-7034", "The operator's image "+image+" is not for every node",
 		"it is for "+strings.Join(has, ", ")+"; other nodes: "+strings.Join(wrong, ", "),
-		"push an image that holds each architecture, or keep the operator off the other nodes with a taint").With(wrong...)
+		"push an image that contains each architecture, or keep the operator off the other nodes with a taint").With(wrong...)
 	if len(wrong) < len(nodes) {
 		f.Severity = finding.Warning
 	}

@@ -17,7 +17,7 @@ import (
 
 func podNetworkChecks() []Check {
 	return []Check{
-		{Name: "CNI", Short: "no other program's network configuration comes before that of the pod network", Codes: []string{"OCA-2009"},
+		{Name: "CNI", Short: "no other program's network configuration takes precedence over the pod network's", Codes: []string{"OCA-2009"},
 			Applies: func(_ Kind, c *config.Config) bool { return c.Addons.CNI != config.None }, run: checkCNI},
 		{Name: "Families", Short: "the node has an address of each family of the pod network", Codes: []string{"OCA-2010"},
 			Applies: onInit, run: checkFamilies},
@@ -37,9 +37,9 @@ func checkCNI(_ context.Context, m *machine) []finding.Finding {
 	if len(others) == 0 {
 		return nil
 	}
-	f := finding.New("OCA-2009", "Pods would be connected to a network of another program",
-		fmt.Sprintf("containerd uses the first file of %s, and there is %s", path.Dir(owned.Conflist), strings.Join(others, ", ")),
-		"if no program needs it, move it away: mv "+strings.Join(others, " ")+" /root/; for a pod network of your own: ocadm init --cni none")
+	f := finding.New("OCA-2009", "Pods would be connected to another program's network",
+		fmt.Sprintf("containerd uses the first file of %s, which contains %s", path.Dir(owned.Conflist), strings.Join(others, ", ")),
+		"if no program needs it, move it away: mv "+strings.Join(others, " ")+" /root/; to use your own pod network: ocadm init --cni none")
 	if m.kind == Join { // the cluster's network is unknown here
 		f.Severity = finding.Warning
 	}
@@ -61,7 +61,7 @@ func checkFamilies(_ context.Context, m *machine) []finding.Finding {
 		family := map[bool]string{true: "IPv4", false: "IPv6"}[is4]
 		return []finding.Finding{finding.New("OCA-2010", fmt.Sprintf("The interface %s has no %s address", i.Name, family),
 			fmt.Sprintf("the pod network %s needs one on the interface of the node's address %s, on every node", pod, m.h.Config.Node.IP),
-			"give the interface one, or leave the network out of --pod-network-cidr and --service-cidr")}
+			"give the interface such an address, or remove the network from --pod-network-cidr and --service-cidr")}
 	}
 	return nil
 }

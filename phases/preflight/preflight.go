@@ -65,8 +65,8 @@ func MachineChecks() []Check {
 func Phase(kind Kind) host.Phase {
 	return host.Phase{
 		Name: "preflight", Short: map[bool]string{false: "Check the machine before anything is changed", true: "Check the cluster before anything is changed"}[kind == Install],
-		Long: "Runs every check at once and reports all that is wrong, each with what to do about it. --ignore-preflight-errors NAME turns a\n" +
-			"check's errors into warnings; \"all\" names every check.",
+		Long: "Runs all checks at the same time and reports every problem with its remedy. --ignore-preflight-errors NAME downgrades a\n" +
+			"check's errors to warnings; \"all\" names every check.",
 		Example: "  ocadm " + string(kind) + " phase preflight\n  ocadm " + string(kind) + " phase preflight --ignore-preflight-errors=CPU,Memory",
 		Timeout: bundleTimeout + time.Minute, ReadOnly: true,
 		Run: func(ctx context.Context, h *host.Host, r workflow.Reporter) error {
@@ -86,7 +86,7 @@ func Phase(kind Kind) host.Phase {
 func report(found finding.List, ignore []string, r workflow.Reporter) error {
 	for _, name := range ignore {
 		if !strings.EqualFold(name, "all") && !slices.ContainsFunc(Checks(), func(c Check) bool { return strings.EqualFold(c.Name, name) }) {
-			r.Info("warning: --ignore-preflight-errors names %q, which is no check", name)
+			r.Info("warning: --ignore-preflight-errors names %q, which is not a check", name)
 		}
 	}
 	found = found.Ignore(ignore)

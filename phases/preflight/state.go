@@ -30,8 +30,8 @@ func checkNodeState(_ context.Context, m *machine) []finding.Finding {
 		return nil
 	}
 	if !m.ours() {
-		f := finding.New("OCA-1004", "This machine is a Kubernetes node already, and ocadm did not make it one",
-			"there is "+strings.Join(signs, ", "), "if that node is no longer needed, remove it with the tool that made it, as with: kubeadm reset")
+		f := finding.New("OCA-1004", "This machine is already a Kubernetes node, and ocadm did not set it up",
+			"there is "+strings.Join(signs, ", "), "if that node is no longer needed, remove it with the tool that created it, for example: kubeadm reset")
 		f.Evidence = signs
 		return []finding.Finding{f}
 	}
@@ -49,15 +49,15 @@ func checkNodeState(_ context.Context, m *machine) []finding.Finding {
 		if node.ControlPlane {
 			was, now = now, was
 		}
-		return []finding.Finding{finding.New("OCA-1006", "ocadm join cannot make "+now+" of this machine", "ocadm has made it "+was,
-			"to start over: ocadm reset; or run the command again as it was")}
+		return []finding.Finding{finding.New("OCA-1006", "ocadm join cannot make this machine "+now, "ocadm has set it up as "+was,
+			"to start over: ocadm reset; or run the original command again")}
 	}
 	if earlier.Join != (m.kind == Join) {
 		was, now := "the first control-plane node of its cluster", "join"
 		if earlier.Join {
 			was, now = "a worker of a cluster", "init"
 		}
-		return []finding.Finding{finding.New("OCA-1006", fmt.Sprintf("ocadm %s is not for this machine", now), "ocadm has made it "+was,
+		return []finding.Finding{finding.New("OCA-1006", fmt.Sprintf("ocadm %s cannot be used on this machine", now), "ocadm has set it up as "+was,
 			"to start over: ocadm reset")}
 	}
 	if m.kind == Init {
@@ -71,7 +71,7 @@ func checkNodeState(_ context.Context, m *machine) []finding.Finding {
 func (m *machine) changedEndpoint(was string) []finding.Finding {
 	if now := m.h.Config.Cluster.ControlPlaneEndpoint; was != "" && was != now {
 		return []finding.Finding{finding.New("OCA-1007", "The nodes of the cluster on this machine reach it at "+was, "this command would make it "+now,
-			"give the flags of the first init again, --high-availability-vip, --control-plane-endpoint, --node-ip or --apiserver-bind-port, or after "+
+			"use the flags of the first init, --high-availability-vip, --control-plane-endpoint, --node-ip or --apiserver-bind-port, or after "+
 				"ocadm ha enable its flags; to change the endpoint: ocadm ha enable; to move the machine to another address: ocadm move")}
 	}
 	return nil
@@ -86,8 +86,8 @@ func (m *machine) otherNode() []finding.Finding {
 	if is == "" || name == "" || is == name || !m.h.Files.Exists(kubernetes.KubeletKubeconfig) {
 		return nil
 	}
-	return []finding.Finding{finding.New("OCA-1057", "This machine is node "+is+" already", "it cannot join as "+name+", too",
-		"if it is the right machine, join with --node-name "+is+", or take that node away first: ocadm reset; otherwise correct the address")}
+	return []finding.Finding{finding.New("OCA-1057", "This machine is node "+is+" already", "it cannot also join as "+name,
+		"if it is the right machine, join with --node-name "+is+", or remove that node first: ocadm reset; otherwise correct the address")}
 }
 
 func (m *machine) kubernetesSigns() []string {
@@ -123,6 +123,6 @@ func (m *machine) changedNetworks(was kubernetes.Networking) []finding.Finding {
 	if len(changed) == 0 {
 		return nil
 	}
-	return []finding.Finding{finding.New("OCA-1007", "The cluster on this machine was made with other networks", strings.Join(changed, "; "),
-		"give the earlier values again, or start over: ocadm reset")}
+	return []finding.Finding{finding.New("OCA-1007", "The cluster on this machine was created with other networks", strings.Join(changed, "; "),
+		"use the earlier values, or start over: ocadm reset")}
 }

@@ -20,8 +20,8 @@ import (
 // systemChecks check how the machine is set up. What cannot be read is given the benefit of the doubt.
 func systemChecks() []Check {
 	return []Check{
-		{Name: "NodeName", Short: "the node's name is short enough, and not that of every machine", Codes: []string{"OCA-1037"}, run: checkNodeName},
-		{Name: "MachineID", Short: "the machine has an identity of its own", Codes: []string{"OCA-1038"}, run: checkMachineID},
+		{Name: "NodeName", Short: "the node's name is short enough, and not a default name", Codes: []string{"OCA-1037"}, run: checkNodeName},
+		{Name: "MachineID", Short: "the machine has its own identity", Codes: []string{"OCA-1038"}, run: checkMachineID},
 		{Name: "Processor", Short: "the processor has the instructions that images need", Codes: []string{"OCA-1039"}, run: checkProcessor},
 		{Name: "Date", Short: "the clock is not in the past", Codes: []string{"OCA-1040"}, run: checkDate},
 		{Name: "AppArmor", Short: "containerd can load its AppArmor profile", Codes: []string{"OCA-1041"}, run: checkAppArmor},
@@ -34,8 +34,8 @@ func systemChecks() []Check {
 		{Name: "Systemd", Short: "systemd can delegate cgroup v2", Codes: []string{"OCA-1048"}, run: checkSystemd},
 		{Name: "ProgramControl", Short: "no access control keeps the installed programs from running", Codes: []string{"OCA-1049"}, run: checkProgramControl},
 		{Name: "KubeletUnits", Short: "no package changes the units of kubelet and containerd", Codes: []string{"OCA-1051"}, run: checkKubeletUnits},
-		{Name: "KernelSettings", Short: "no file takes back the kernel settings of ocadm at boot", Codes: []string{"OCA-1052"}, run: checkKernelSettings},
-		{Name: "MachineUpdates", Short: "no program updates Kubernetes and containerd by itself", Codes: []string{"OCA-1053"}, run: checkMachineUpdates},
+		{Name: "KernelSettings", Short: "no file reverts the kernel settings of ocadm at boot", Codes: []string{"OCA-1052"}, run: checkKernelSettings},
+		{Name: "MachineUpdates", Short: "no program updates Kubernetes and containerd automatically", Codes: []string{"OCA-1053"}, run: checkMachineUpdates},
 	}
 }
 
@@ -44,11 +44,11 @@ func checkNodeName(_ context.Context, m *machine) []finding.Finding {
 	name := m.h.Config.Node.Name
 	switch {
 	case name == "localhost" || strings.HasPrefix(name, "localhost."):
-		return []finding.Finding{finding.New("OCA-1037", "The node would be named "+name, "every machine without a name has this one, and a cluster takes it once",
+		return []finding.Finding{finding.New("OCA-1037", "The node would be named "+name, "every machine without a name has this name, and a cluster accepts it only once",
 			"hostnamectl set-hostname NAME, or --node-name NAME")}
 	case len(name) > longest:
 		return []finding.Finding{finding.New("OCA-1037", "The name of the node is too long",
-			fmt.Sprintf("it has %d characters; the label kubernetes.io/hostname takes %d", len(name), longest),
+			fmt.Sprintf("it has %d characters; the label kubernetes.io/hostname allows %d", len(name), longest),
 			"choose a shorter one: --node-name NAME")}
 	}
 	return nil
@@ -63,7 +63,7 @@ func checkMachineID(_ context.Context, m *machine) []finding.Finding {
 	if raw, err := hex.DecodeString(id); err == nil && len(raw) == bytes && strings.Trim(id, "0") != "" {
 		return nil
 	}
-	return []finding.Finding{finding.New("OCA-1038", "The machine has no identity", fmt.Sprintf("%s holds %q; DHCP, journald and the node's information use it", file, id),
+	return []finding.Finding{finding.New("OCA-1038", "The machine has no identity", fmt.Sprintf("%s contains %q; DHCP, journald and the node's information use it", file, id),
 		"systemd-machine-id-setup, then reboot")}
 }
 
@@ -81,7 +81,7 @@ func checkProcessor(_ context.Context, m *machine) []finding.Finding {
 			return nil
 		}
 		return []finding.Finding{finding.Warn("OCA-1039", "Programs of current images will not start on this processor",
-			"it lacks "+strings.Join(missing, ", ")+" (x86-64-v2); a virtual machine gets them with another processor model", "set the processor model of the virtual machine to host")}
+			"it lacks "+strings.Join(missing, ", ")+" (x86-64-v2); a virtual machine has them with a different processor model", "set the processor model of the virtual machine to host")}
 	}
 	return nil
 }
@@ -103,7 +103,7 @@ func checkAppArmor(_ context.Context, m *machine) []finding.Finding {
 		return nil
 	}
 	return []finding.Finding{finding.Warn("OCA-1041", "AppArmor is on without its parser",
-		"containerd loads profiles with apparmor_parser, which is not installed: it confines no container, and pods that ask for a profile do not start",
+		"containerd loads profiles with apparmor_parser, which is not installed: it confines no container, and pods that request a profile do not start",
 		m.h.Facts.OS.Install("apparmor_parser"))}
 }
 
@@ -161,8 +161,8 @@ func checkOpenFiles(_ context.Context, m *machine) []finding.Finding {
 	const least = 1 << 20
 	for _, name := range []string{"nr_open", "file-max"} {
 		if have := m.number("/proc/sys/fs/" + name); have > 0 && have < least {
-			return []finding.Finding{finding.Warn("OCA-1045", "Too few files can be open",
-				fmt.Sprintf("fs.%s is %d; databases and other images ask for %d, and do not start with less", name, have, least),
+			return []finding.Finding{finding.Warn("OCA-1045", "Too few files can be opened",
+				fmt.Sprintf("fs.%s is %d; databases and other images need %d, and do not start with less", name, have, least),
 				fmt.Sprintf("sysctl -w fs.%s=%d, and set it in /etc/sysctl.d", name, least))}
 		}
 	}
@@ -213,7 +213,7 @@ func checkSystemd(ctx context.Context, m *machine) []finding.Finding {
 	}
 	if have, err := strconv.Atoi(f[1]); err == nil && have < least {
 		return []finding.Finding{finding.Warn("OCA-1048", "systemd is too old for cgroup v2",
-			fmt.Sprintf("it is %d; before %d it cannot delegate all controllers, and limits of pods may not hold", have, least),
+			fmt.Sprintf("it is version %d; before version %d it cannot delegate all controllers, and limits of pods may not be enforced", have, least),
 			"use a newer release of the distribution, or cgroup v1 with --allow-cgroup-v1")}
 	}
 	return nil
@@ -224,7 +224,7 @@ func checkProgramControl(ctx context.Context, m *machine) []finding.Finding {
 		return nil
 	}
 	return []finding.Finding{finding.Warn("OCA-1049", "fapolicyd may keep the installed programs from running",
-		"it allows programs of packages only; those of ocadm and of images are of none",
+		"it allows only programs from packages; the programs of ocadm and of images are not from packages",
 		"fapolicyd-cli --file add /usr/local/bin && fapolicyd-cli --file add /opt/cni/bin && fapolicyd-cli --file add /var/lib/containerd && fapolicyd-cli --update")}
 }
 
@@ -260,7 +260,7 @@ func checkKernelSettings(_ context.Context, m *machine) []finding.Finding {
 		if found := undoes.FindStringSubmatch(m.h.Files.Text(file)); found != nil {
 			return []finding.Finding{finding.New("OCA-1052", "Pods will lose their network at the next boot",
 				file+" has \""+strings.TrimSpace(found[0])+"\", and is applied after the settings of ocadm",
-				"take the line out of "+file)}
+				"remove the line from "+file)}
 		}
 	}
 	return nil
@@ -273,7 +273,7 @@ func checkMachineUpdates(_ context.Context, m *machine) []finding.Finding {
 		return nil
 	}
 	return []finding.Finding{finding.Warn("OCA-1053", "containerd may be updated automatically",
-		"unattended-upgrades is on, and restarts the containerd of the distribution at a time of its own",
+		"unattended-upgrades is on, and restarts the containerd of the distribution at any time",
 		"apt-mark hold containerd containerd.io")}
 }
 

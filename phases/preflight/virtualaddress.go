@@ -37,7 +37,7 @@ func FreeAddress(ctx context.Context, h *host.Host, address, again string) []fin
 func (m *machine) free(ctx context.Context, address, again string) []finding.Finding {
 	if !m.inNodeNetwork(address) {
 		return []finding.Finding{finding.New("OCA-2012", "The virtual address "+address+" is not in the network of this node",
-			"it must be reached without a router, or it could not move from one node to another; the node has "+m.h.Config.Node.IP,
+			"it must be reachable without a router, otherwise it could not move from one node to another; the node has "+m.h.Config.Node.IP,
 			"give a free address of that network, or a load balancer: --control-plane-endpoint HOST:PORT")}
 	}
 	if m.h.Files.Root != "" {

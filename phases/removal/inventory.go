@@ -91,7 +91,7 @@ func otherDatabase(ctx context.Context, k client.Client, namespace, server strin
 	case apierrors.IsNotFound(err):
 		return "", nil
 	case err != nil:
-		return "", fmt.Errorf("reading who is the primary of the database: %w", err)
+		return "", fmt.Errorf("determining the primary of the database: %w", err)
 	case dbpair.ReadRecord(&l).Primary == server:
 		return dbpair.RoleReplica, nil
 	}
@@ -155,7 +155,7 @@ func (i *Inventory) Unknown() error {
 		return nil
 	}
 	return finding.New("OCA-4137", "The cluster has no node "+i.Node+", but etcd has a member that never started",
-		"it is at "+strings.Join(i.Nameless, ", ")+", and has no name: the join of that machine did not end",
+		"it is at "+strings.Join(i.Nameless, ", ")+", and has no name: the join of that machine is not complete",
 		"if that machine is lost: ocadm node remove "+i.Nameless[0]+"; if it still runs, on it: ocadm reset")
 }
 

@@ -59,7 +59,7 @@ func Steps() []Step {
 func (i *Inventory) Refuse(ctx context.Context, h *host.Host, k client.Client) error {
 	if i.Node == h.Config.Node.Name {
 		return finding.New("OCA-4140", "A node cannot remove itself", i.Node+" is this machine",
-			"ocadm reset, here; or run this command on another control-plane node")
+			"ocadm reset on this machine; or run this command on another control-plane node")
 	}
 	if i.member == nil {
 		return nil
@@ -77,7 +77,7 @@ func mustStay(all []etcd.Observed, m *etcd.Observed) error {
 		return nil
 	}
 	f := finding.New("OCA-4141", "The member "+m.Name+" of etcd cannot be removed", why,
-		"repair the other control-plane nodes first: ocadm ha status names them; if they are lost, too: ocadm etcd restore --help")
+		"repair the other control-plane nodes first: ocadm ha status names them; if those nodes are lost, too: ocadm etcd restore --help")
 	for _, o := range all {
 		f.Evidence = append(f.Evidence, strings.TrimSpace(fmt.Sprintf("%s at %s: %s", o.Name, o.Peer, map[bool]string{true: "answers", false: o.Problem}[o.Answers])))
 	}
@@ -193,7 +193,7 @@ func Drain(ctx context.Context, k client.Client, node, otherwise string, r workf
 			"kubectl get poddisruptionbudgets -A; "+otherwise)
 	}
 	if err == nil {
-		r.Changed("no pods that can run elsewhere on node %s", node)
+		r.Changed("moved all pods that can run elsewhere from node %s", node)
 	}
 	return err
 }
@@ -231,13 +231,13 @@ func etcdStep() Step {
 
 func peerStep() Step {
 	return Step{
-		Name: "virtual-address", Short: "Take the node out of the group of the virtual address", Timeout: time.Minute,
+		Name: "virtual-address", Short: "Remove the node from the group of the virtual address", Timeout: time.Minute,
 		Run: func(ctx context.Context, j *Job, r workflow.Reporter) error {
 			for _, p := range j.Is.Peers {
 				if err := vip.RemovePeer(ctx, j.K, p); err != nil {
 					return err
 				}
-				r.Changed("took %s out of the group of the virtual address", p)
+				r.Changed("removed %s from the group of the virtual address", p)
 			}
 			return nil
 		},
@@ -246,7 +246,7 @@ func peerStep() Step {
 		var lines []string
 		for _, p := range j.Is.Peers {
 			if slices.Contains(s.Peers, p) {
-				lines = append(lines, "take "+p+" out of the group of the virtual address")
+				lines = append(lines, "remove "+p+" from the group of the virtual address")
 			}
 		}
 		return lines, err

@@ -39,7 +39,7 @@ func IsOf(h *host.Host, data map[string][]byte) bool {
 func NotUnderway(h *host.Host) error {
 	if !kubernetes.Rotating(h) {
 		return finding.New("OCA-4415", "No rotation of the certificate authorities is underway", "the cluster has no Secret "+Secret,
-			"ocadm certs rotate-ca --dry-run shows what one would do")
+			"ocadm certs rotate-ca --dry-run shows what a rotation would do")
 	}
 	begin := "ocadm certs rotate-ca"
 	if kubernetes.RotatingEtcd(h) {
@@ -47,6 +47,6 @@ func NotUnderway(h *host.Host) error {
 	}
 	return finding.New("OCA-4415", "The record of the rotation of the certificate authorities is lost",
 		"this machine trusts two authorities, and the cluster has no Secret "+Secret+": etcd was restored from a time before it, or the Secret was deleted",
-		"compare sha256sum /etc/kubernetes/pki/ca.key on all control-plane nodes; if it is the same, begin a new rotation, which drops the authority that does not sign: "+begin+
+		"compare sha256sum /etc/kubernetes/pki/ca.key on all control-plane nodes; if it is the same, start a new rotation, which drops the authority that does not sign: "+begin+
 			", then ocadm certs rotate-ca --finish; if not, first see ocadm explain OCA-4415")
 }

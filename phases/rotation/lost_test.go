@@ -50,7 +50,7 @@ func TestLostRecord(t *testing.T) {
 	write("kubelet.conf", "x")
 	says("no rotation", "No rotation of the certificate authorities is underway", "ocadm certs rotate-ca --dry-run")
 	write("pki/ca.crt", two())
-	says("two authorities", "The record of the rotation of the certificate authorities is lost", "begin a new rotation, which drops the authority that does not sign: ocadm certs rotate-ca, then")
+	says("two authorities", "The record of the rotation of the certificate authorities is lost", "start a new rotation, which drops the authority that does not sign: ocadm certs rotate-ca, then")
 	write("pki/etcd/ca.crt", two())
 	says("two of etcd, too", "The record of the rotation of the certificate authorities is lost", ": ocadm certs rotate-ca --etcd, then")
 }

@@ -69,7 +69,7 @@ func NodeSteps() []NodeStep {
 		NodeStep{Name: "authorities", Short: "Write the certificate authorities", Run: func(_ context.Context, n *Node, r workflow.Reporter) error {
 			return kubernetes.WriteAuthorities(n.Host, r, n.trust)
 		}}.Todo(func(_ context.Context, n *Node) ([]string, error) { return kubernetes.AuthoritiesTodo(n.Host, n.trust) }),
-		NodeStep{Name: "kubeconfigs", Short: "Let the kubeconfigs trust the authorities", Run: func(_ context.Context, n *Node, r workflow.Reporter) error {
+		NodeStep{Name: "kubeconfigs", Short: "Make the kubeconfigs trust the authorities", Run: func(_ context.Context, n *Node, r workflow.Reporter) error {
 			return kubernetes.WriteKubeconfigs(n.Host, r, n.trust)
 		}}.Todo(func(_ context.Context, n *Node) ([]string, error) { return kubernetes.KubeconfigsTodo(n.Host, n.trust) }),
 		NodeStep{Name: "certificates", Short: "Sign the certificates that another authority has signed", Timeout: signTimeout,
@@ -112,7 +112,7 @@ func NodeSteps() []NodeStep {
 			Run: func(ctx context.Context, n *Node, r workflow.Reporter) error {
 				return kubernetes.RestartKubelet(ctx, n.Host, r)
 			}},
-		{Name: "tidy", Short: "Remove what only the rotation needed", Skip: onWorker,
+		{Name: "tidy", Short: "Remove the files that only the rotation needed", Skip: onWorker,
 			Plan:  workflow.Says[*Node](),
 			Check: func(_ context.Context, n *Node) (bool, error) { return !kubernetes.SignerLeft(n.Host, n.trust), nil },
 			Run: func(_ context.Context, n *Node, r workflow.Reporter) error {
@@ -147,7 +147,7 @@ func withEtcd(s NodeStep, run func(context.Context, *host.Host, workflow.Reporte
 	s.Skip = func(n *Node) string {
 		switch {
 		case n.trust.Certs[kubernetes.EtcdAuthority] == nil:
-			return "the authority of etcd stays"
+			return "the authority of etcd does not change"
 		case n.Stage == Sign:
 			return "it trusts both authorities"
 		}

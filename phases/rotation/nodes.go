@@ -130,7 +130,7 @@ func refuseLeft(on map[string][]string, all []member) error {
 	}
 	slices.Sort(left)
 	return finding.New("OCA-4417", "Kubeconfigs depend on the old certificate authority", "they would stop working",
-		"write what /etc/kubernetes/admin.conf of a control-plane node has into each file that the evidence names, so that its owner and mode stay: cat ADMIN.CONF >FILE; "+
+		"write the content of a control-plane node's /etc/kubernetes/admin.conf into each file that the evidence names, to keep its owner and mode: cat ADMIN.CONF >FILE; "+
 			"or remove the file; then run the same command again").With(left...)
 }
 
@@ -191,7 +191,7 @@ func (n *Rotation) take(ctx context.Context, c client.WithWatch, r workflow.Repo
 		return err
 	}
 	r.Waiting("node "+m.name, "")
-	r.Changed("node %s has taken over stage %s", m.name, stage)
+	r.Changed("node %s has completed stage %s", m.name, stage)
 	return n.change(ctx, c, func(rec *Record) {
 		if rec.Nodes == nil {
 			rec.Nodes = map[string]Stage{}

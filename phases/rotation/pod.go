@@ -88,14 +88,14 @@ func runPod(ctx context.Context, c client.WithWatch, r workflow.Reporter, p *cor
 			failed = strings.TrimSpace("its pod failed " + now.Status.Reason + " " + now.Status.Message)
 			return true, ""
 		}
-		return false, cmp.Or(kube.PodTrouble(now), "its pod is at work")
+		return false, cmp.Or(kube.PodTrouble(now), "its pod is running")
 	}, func(why string) { r.Waiting(node, why) })
 	if err = errors.Join(err, lacks); err != nil {
 		return nil, err
 	}
 	if failed != "" {
-		f := finding.New("OCA-4418", "Node "+p.Spec.NodeName+" has not taken the certificate authorities over", failed,
-			"correct what the evidence names, then run the same command again; kubectl -n kube-system logs "+p.Name+" says more")
+		f := finding.New("OCA-4418", "Node "+p.Spec.NodeName+" has not applied the certificate authorities", failed,
+			"correct the problem in the evidence, then run the same command again; kubectl -n kube-system logs "+p.Name+" shows details")
 		if said != "" {
 			f = f.With(strings.Split(said, "\n")...)
 		}

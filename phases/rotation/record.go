@@ -166,7 +166,7 @@ func (m material) keys(h *host.Host) (map[string][]byte, error) {
 		return out, nil
 	}
 	return nil, finding.New("OCA-4411", "The keys of the rotation cannot be read on this machine", "its key of the certificate authority is neither the old nor the new one",
-		"copy /etc/kubernetes/pki/ca.key from a control-plane node where ocadm certs rotate-ca works, and run the same command again")
+		"copy /etc/kubernetes/pki/ca.key from a control-plane node where ocadm certs rotate-ca works, then run the same command again")
 }
 
 // trust returns the CAs and keys that this machine needs in a stage.
@@ -251,7 +251,7 @@ func save(ctx context.Context, c client.Client, s *corev1.Secret, rec Record, m 
 	}
 	err = answered(ctx, func(ctx context.Context) error { return write(ctx, c, next) })
 	if apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) {
-		return finding.Errorf("OCA-4412", "Another command rotates the certificate authorities", "let it end, then run the same command again", "%w", err)
+		return finding.Errorf("OCA-4412", "Another command rotates the certificate authorities", "wait until it ends, then run the same command again", "%w", err)
 	}
 	if err != nil {
 		return fmt.Errorf("writing the record of the rotation: %w", err)

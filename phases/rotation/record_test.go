@@ -313,7 +313,7 @@ func TestServersOfADatabaseInTurn(t *testing.T) {
 	}{
 		{"the replica copies", 0, []corev1.Pod{a, b, metrics, proxy}, false, []string{"metrics", "proxy"}},
 		{"it has every row", time.Second, []corev1.Pod{a, b}, true, []string{"a"}},
-		{"its controller has not seen it", time.Second, []corev1.Pod{a, b}, true, []string{"a"}},
+		{"its controller has not observed it", time.Second, []corev1.Pod{a, b}, true, []string{"a"}},
 		{"it starts", time.Second, []corev1.Pod{b}, false, nil},
 		{"it has every row again", time.Second, []corev1.Pod{b}, true, []string{"b"}},
 	} {

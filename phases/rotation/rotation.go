@@ -97,11 +97,11 @@ func (n *Rotation) stage() Stage {
 
 // TrustSteps make everything trust the new CAs and then sign with them. Afterwards, the rotation can be finished or reverted.
 func TrustSteps() []Step {
-	trust := Step{Name: "trust", Short: "Trust the new authorities beside the old ones", Phases: []Step{
-		{Name: "begin", Short: "Make the new certificate authorities", Timeout: time.Minute, Run: connected(begin),
+	trust := Step{Name: "trust", Short: "Trust the new authorities in addition to the old ones", Phases: []Step{
+		{Name: "begin", Short: "Create the new certificate authorities", Timeout: time.Minute, Run: connected(begin),
 			Check: func(_ context.Context, n *Rotation) (bool, error) { return n.Record != nil, nil },
 			Plan: func(_ context.Context, n *Rotation) ([]string, error) {
-				return []string{"make new certificate authorities: " + strings.Join(n.authorities(), ", ")}, nil
+				return []string{"create new certificate authorities: " + strings.Join(n.authorities(), ", ")}, nil
 			}},
 		infoStep(Trust), nodesStep(Trust), accountsStep(Trust), podsStep(Trust),
 	}}
@@ -117,17 +117,17 @@ func signPhase() Step {
 
 // FinishSteps drop the old CAs. The first of them that changes anything makes this irreversible.
 func FinishSteps() []Step {
-	return []Step{{Name: "drop", Short: "Trust the new authorities alone", Phases: []Step{
+	return []Step{{Name: "drop", Short: "Trust only the new authorities", Phases: []Step{
 		{Name: "check", Short: "Check that nothing depends on the old authorities", Patience: nodePatience, Skip: noCheck,
-			Plan: workflow.Says[*Rotation]("check every node for what the old authorities have signed"),
+			Plan: workflow.Says[*Rotation]("check every node for certificates that the old authorities have signed"),
 			Run:  check},
-		stageStep(Drop, "trust the new certificate authorities alone"), infoStep(Drop), nodesStep(Drop), accountsStep(Drop), podsStep(Drop), proxyStep(), endStep(),
+		stageStep(Drop, "trust only the new certificate authorities"), infoStep(Drop), nodesStep(Drop), accountsStep(Drop), podsStep(Drop), proxyStep(), endStep(),
 	}}}
 }
 
 // RevertSteps go back: the old CAs become the new ones of a rotation that continues to its end.
 func RevertSteps() []Step {
-	revert := Step{Name: "revert", Short: "Go back to the old authorities", Timeout: time.Minute, Run: connected(revert),
+	revert := Step{Name: "revert", Short: "Return to the old authorities", Timeout: time.Minute, Run: connected(revert),
 		Check: func(_ context.Context, n *Rotation) (bool, error) { return n.Record.Reverting, nil },
 		Plan:  workflow.Says[*Rotation]("let the old certificate authorities sign again")}
 	return slices.Concat([]Step{revert, signPhase()}, FinishSteps())
@@ -149,7 +149,7 @@ func (n *Rotation) WithEtcd() error {
 			return nil
 		}
 		return finding.New("OCA-4421", "A rotation without the authority of etcd is underway", "it replaces "+strings.Join(n.Record.Authorities, ", "),
-			"complete it with ocadm certs rotate-ca --finish, or go back with --revert; then run this command again")
+			"complete it with ocadm certs rotate-ca --finish, or undo it with --revert; then run this command again")
 	}
 	_, err := kubernetes.OwnEtcd(n.Host)
 	return err
@@ -168,7 +168,7 @@ func beyond(stage Stage) func(*Rotation) string {
 // noCheck returns why there is nothing to check. During a revert, every node has just applied the old CAs.
 func noCheck(n *Rotation) string {
 	if n.Record != nil && n.Record.Reverting {
-		return "the old authorities stay"
+		return "the old authorities are kept"
 	}
 	return beyond(Drop)(n)
 }
@@ -196,7 +196,7 @@ func (n *Rotation) Finishable() error {
 	}
 	if n.Record.Stage != Sign {
 		return finding.New("OCA-4414", "The new certificate authorities do not sign yet", "the rotation is in stage "+string(n.Record.Stage),
-			"ocadm certs rotate-ca, and when it is done: ocadm certs rotate-ca --finish")
+			"ocadm certs rotate-ca, and when it is complete: ocadm certs rotate-ca --finish")
 	}
 	return nil
 }
@@ -222,7 +222,7 @@ func begin(ctx context.Context, c client.WithWatch, n *Rotation, r workflow.Repo
 		return err
 	}
 	n.secret, n.Record, n.material = s, &rec, m
-	r.Changed("made new certificate authorities %s; Secret kube-system/%s holds them", strings.Join(rec.Authorities, ", "), secretName)
+	r.Changed("created new certificate authorities %s; Secret kube-system/%s contains them", strings.Join(rec.Authorities, ", "), secretName)
 	return kubernetes.ForgetUpload(ctx, c)
 }
 
@@ -241,14 +241,14 @@ func revert(ctx context.Context, c client.WithWatch, n *Rotation, r workflow.Rep
 		rec.Reverting, rec.Stage, rec.Nodes, rec.Left, rec.Published = true, Sign, map[string]Stage{}, nil, nil
 	})
 	if err == nil {
-		r.Changed("the old certificate authorities are to sign again")
+		r.Changed("the old certificate authorities will sign again")
 	}
 	return err
 }
 
 // stageStep advances to a stage when all nodes have applied the previous one.
 func stageStep(stage Stage, what string) Step {
-	return Step{Name: "next", Short: "Go on to the stage", Timeout: time.Minute,
+	return Step{Name: "next", Short: "Continue to the next stage", Timeout: time.Minute,
 		Check: func(_ context.Context, n *Rotation) (bool, error) {
 			return n.Record != nil && reached(n.Record.Stage, stage), nil
 		},
@@ -269,7 +269,7 @@ func notReached(stage Stage, missing []string) error {
 	if len(missing) == 0 {
 		return nil
 	}
-	return finding.New("OCA-4416", "Nodes have not taken the certificate authorities over", fmt.Sprintf("stage %s is missing on %s", stage, strings.Join(missing, ", ")),
+	return finding.New("OCA-4416", "Nodes have not applied the certificate authorities", fmt.Sprintf("stage %s is missing on %s", stage, strings.Join(missing, ", ")),
 		"start the nodes, or remove those that are lost: ocadm node remove NAME; then run the same command again").With(missing...)
 }
 
@@ -295,7 +295,7 @@ func following(stage Stage) Stage {
 
 // proxyStep removes the old CAs from those that the API server publishes for aggregated API servers: it only ever adds.
 func proxyStep() Step {
-	return Step{Name: "aggregation", Short: "Publish the new authorities alone to aggregated API servers", Timeout: 3 * time.Minute,
+	return Step{Name: "aggregation", Short: "Publish only the new authorities to aggregated API servers", Timeout: 3 * time.Minute,
 		Plan: workflow.Says[*Rotation]("let the API server write ConfigMap kube-system/extension-apiserver-authentication again"),
 		Check: underway(func(ctx context.Context, c client.WithWatch, n *Rotation) (bool, error) {
 			return kubernetes.PublishesOnly(ctx, c, n.material.bundle(Drop, kubernetes.ClusterAuthority), n.material.bundle(Drop, kubernetes.FrontProxyAuthority))
@@ -307,7 +307,7 @@ func proxyStep() Step {
 
 // endStep deletes the record of the rotation, and with it the old keys.
 func endStep() Step {
-	return Step{Name: "end", Short: "Forget the rotation", Timeout: time.Minute,
+	return Step{Name: "end", Short: "Delete the record of the rotation", Timeout: time.Minute,
 		Plan: workflow.Says[*Rotation]("delete Secret kube-system/" + secretName),
 		Run: connected(func(ctx context.Context, c client.WithWatch, n *Rotation, r workflow.Reporter) error {
 			if missing, err := n.missing(ctx, c, Drop); err != nil || len(missing) > 0 {

@@ -121,7 +121,7 @@ func (d copies) unready() string {
 		}
 	}
 	if len(d.pods) < int(d.replicas) {
-		return fmt.Sprintf("%d of %d pods are there", len(d.pods), d.replicas)
+		return fmt.Sprintf("%d of %d pods exist", len(d.pods), d.replicas)
 	}
 	return ""
 }

@@ -33,7 +33,7 @@ func DNS(after ...string) host.Phase {
 	return host.Phase{
 		Name: PhaseName, Short: "Move a pod of cluster DNS to another control-plane node if all share one", After: after, Timeout: patience + time.Minute,
 		Long: "init places all pods of CoreDNS on the only node, and Kubernetes leaves them there: without that node, the cluster has no DNS until they are\n" +
-			"replaced. This phase evicts one of them once another control-plane node is Ready; the others answer meanwhile. It never fails a join, and\n" +
+			"replaced. This phase evicts one of them once another control-plane node is Ready; the others answer in the meantime. It never fails a join, and\n" +
 			"does nothing if the pods are on several nodes, or if CoreDNS is not kubeadm's.",
 		Skip:  kubernetes.NotControlPlane,
 		Check: check(readDNS, copies.done),
@@ -120,7 +120,7 @@ func (m *mover) step(ctx context.Context) (bool, string, error) {
 		return false, why, nil
 	}
 	if m.moved {
-		return true, "", fmt.Errorf("the new pod came to node %s, too", d.node())
+		return true, "", fmt.Errorf("the new pod was also placed on node %s", d.node())
 	}
 	err = kube.EvictPod(ctx, m.k, pod)
 	switch {

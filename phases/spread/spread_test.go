@@ -126,7 +126,7 @@ func TestMove(t *testing.T) {
 		"it moves":            {api{place: "n2"}, []client.Object{pod("a", "n1", true), pod("b", "n1", true)}, true, true, true, ""},
 		"it is spread":        {api{}, []client.Object{pod("a", "n1", true), pod("b", "n2", true)}, false, false, true, ""},
 		"one elsewhere comes": {api{}, []client.Object{pod("a", "n1", true), pod("b", "n2", false)}, false, false, true, ""},
-		"it comes back":       {api{place: "n1"}, []client.Object{pod("a", "n1", true), pod("b", "n1", true)}, true, true, true, "came to node n1, too"},
+		"it comes back":       {api{place: "n1"}, []client.Object{pod("a", "n1", true), pod("b", "n1", true)}, true, true, true, "was also placed on node n1"},
 		"the API refuses":     {api{refuse: forbidden}, []client.Object{pod("a", "n1", true), pod("b", "n1", true)}, false, true, true, "forbidden"},
 		"a budget refuses":    {api{refuse: budget}, []client.Object{pod("a", "n1", true), pod("b", "n1", true)}, false, true, false, "a budget"},
 		"one alone answers":   {api{place: "n2"}, []client.Object{pod("a", "n1", true), pod("b", "n1", false)}, false, false, false, "pod b is not ready"},

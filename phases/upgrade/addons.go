@@ -43,7 +43,7 @@ func MayUpgradeAddons(ctx context.Context, h *host.Host, c client.Client) (findi
 		return nil, err
 	}
 	if before != nil {
-		return finding.List{finding.New("OCA-4514", "An upgrade of this machine has not ended", "it was begun at "+before.Begun.Format(time.RFC3339),
+		return finding.List{finding.New("OCA-4514", "An upgrade of this machine is not complete", "it was started at "+before.Begun.Format(time.RFC3339),
 			"ocadm upgrade plan shows how it continues")}, nil
 	}
 	var nodes corev1.NodeList
@@ -57,7 +57,7 @@ func MayUpgradeAddons(ctx context.Context, h *host.Host, c client.Client) (findi
 		}
 	}
 	if len(down) > 0 {
-		return finding.List{finding.New("OCA-4502", "Nodes are not Ready", strings.Join(down, ", "), "ocadm why "+down[0]+"; ocadm node remove takes out one that is lost")}, nil
+		return finding.List{finding.New("OCA-4502", "Nodes are not Ready", strings.Join(down, ", "), "ocadm why "+down[0]+"; ocadm node remove removes a lost node")}, nil
 	}
 	return nil, nil
 }

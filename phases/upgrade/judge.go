@@ -76,11 +76,11 @@ func Left(i Inventory, t Target) (out []Work) {
 		w := Work{Node: is.Name, Command: "ocadm upgrade node", Interrupts: "nothing: its pods keep running; the kubelet restarts (with --drain, its pods move first)"}
 		switch {
 		case is.done(t.Version):
-			w.Interrupts = "nothing: kube-proxy restarts once on every node, and connections stay"
+			w.Interrupts = "nothing: kube-proxy restarts once on every node, and connections are kept"
 		case is.ControlPlane:
 			w.Interrupts = "its API server restarts: clients of this one reconnect to the others; its pods keep running"
 			if planes == 1 {
-				w.Interrupts = "the API server is away for up to a minute: kubectl and the operator wait; pods and virtual machines keep running"
+				w.Interrupts = "the API server is unavailable for up to a minute: kubectl and the operator wait; pods and virtual machines keep running"
 			}
 			w.Does = append(w.Does, podsLeft(is, t.Version)...)
 		}
@@ -88,10 +88,10 @@ func Left(i Inventory, t Target) (out []Work) {
 			w.Command, begun = "ocadm upgrade apply", true
 		}
 		if is.Kubelet != t.Version {
-			w.Does = append(w.Does, fmt.Sprintf("kubelet %s to %s, and the container runtime and CNI plugins if the source has others", is.Kubelet, t.Version))
+			w.Does = append(w.Does, fmt.Sprintf("kubelet %s to %s, and the container runtime and CNI plugins if the source has other versions", is.Kubelet, t.Version))
 		}
 		if addons {
-			w.Does = append(w.Does, "CoreDNS and kube-proxy to those of "+t.Version)
+			w.Does = append(w.Does, "CoreDNS and kube-proxy to the versions of "+t.Version)
 		}
 		out = append(out, w)
 	}
@@ -148,8 +148,8 @@ func Judge(i Inventory, t Target, f Facts, now time.Time) finding.List {
 		}
 	}
 	if f.Free < f.Needed {
-		g := finding.New("OCA-4509", "There is not enough space for the upgrade", fmt.Sprintf("the disk of /var/lib has %d MiB left, and %d are needed", f.Free>>20, f.Needed>>20),
-			"free space there; ocadm depot prune removes what the cluster does not run")
+		g := finding.New("OCA-4509", "There is not enough space for the upgrade", fmt.Sprintf("the disk of /var/lib has %d MiB free, and %d MiB are needed", f.Free>>20, f.Needed>>20),
+			"free space there; ocadm depot prune removes images that the cluster does not run")
 		g.Check = "Disk"
 		out = append(out, g)
 	}
@@ -165,7 +165,7 @@ func goesBack(from, to string) error {
 		return nil
 	}
 	return finding.New("OCA-4501", fmt.Sprintf("Kubernetes %s cannot be upgraded to %s", from, to), kubernetes.Skew(from, to, nil),
-		"on the nodes that are left: ocadm upgrade node; to continue to a newer version: "+skewRemedy(from))
+		"on the remaining nodes: ocadm upgrade node; to continue to a newer version: "+skewRemedy(from))
 }
 
 func skewRemedy(from string) string {
@@ -178,8 +178,8 @@ func skewRemedy(from string) string {
 
 // ForeignKubelet returns the finding for a kubelet that a package manager maintains.
 func ForeignKubelet(file string) finding.Finding {
-	return finding.New("OCA-4513", "The kubelet of this machine is not ocadm's", file+" was there before ocadm, and its unit starts it",
-		"upgrade it with the package manager that brought it, to the new version; then run the same command again").With(file)
+	return finding.New("OCA-4513", "The kubelet of this machine is not ocadm's", file+" was installed before ocadm, and its unit starts it",
+		"upgrade it with the package manager that installed it, to the new version; then run the same command again").With(file)
 }
 
 func judgeNodes(i Inventory, cutOff bool) (out finding.List) {
@@ -194,7 +194,7 @@ func judgeNodes(i Inventory, cutOff bool) (out finding.List) {
 		}
 	}
 	if len(down) > 0 {
-		f := finding.New("OCA-4502", "Control-plane nodes are not Ready", strings.Join(down, ", "), "ocadm why "+down[0]+"; ocadm node remove takes out one that is lost")
+		f := finding.New("OCA-4502", "Control-plane nodes are not Ready", strings.Join(down, ", "), "ocadm why "+down[0]+"; ocadm node remove removes a lost node")
 		f.Check = "NodesReady"
 		out = append(out, f)
 	}
@@ -221,14 +221,14 @@ func judgeEtcd(f Facts, now time.Time) (out finding.List) {
 	}
 	switch {
 	case f.Snapshot.IsZero():
-		out = append(out, finding.Warn("OCA-4511", "This machine has no snapshot of etcd", "", "apply takes one before it changes anything; or now: ocadm etcd snapshot"))
+		out = append(out, finding.Warn("OCA-4511", "This machine has no snapshot of etcd", "", "apply saves one before it changes anything; or now: ocadm etcd snapshot"))
 	case snapshot.Future(f.Snapshot, now):
 		out = append(out, finding.Warn("OCA-4511", "The time of the last snapshot of etcd is in the future",
 			f.Snapshot.Format(time.RFC3339)+": the clock of this machine was ahead then, or is behind now",
 			"set the clock, if timedatectl shows that it is wrong; then: ocadm etcd snapshot"))
 	case now.Sub(f.Snapshot) > staleSnapshot:
 		out = append(out, finding.Warn("OCA-4511", "The last snapshot of etcd is old", now.Sub(f.Snapshot).Round(time.Minute).String()+" old",
-			"apply takes one before it changes anything; the static pod ocadm-etcd should do so every hour: ocadm etcd status"))
+			"apply saves one before it changes anything; the static pod ocadm-etcd should do so every hour: ocadm etcd status"))
 	}
 	return out
 }
@@ -245,7 +245,7 @@ func judgeAPIs(i Inventory, t Target) (out finding.List) {
 	}
 	if len(gone) > 0 {
 		f := finding.New("OCA-4510", "APIs are in use that Kubernetes "+t.Version+" does not serve", strings.Join(gone, "; "),
-			"find who uses them in the audit log or the managedFields of the objects, and change it; or --ignore-preflight-errors DeprecatedAPIs")
+			"find their clients in the audit log or the managedFields of the objects, and change them; or --ignore-preflight-errors DeprecatedAPIs")
 		f.Check = "DeprecatedAPIs"
 		out = append(out, f.With(gone...))
 	}

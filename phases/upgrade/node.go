@@ -102,7 +102,7 @@ func uncordonStep() Step {
 			n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: u.Host.Config.Node.Name}}
 			back := client.RawPatch(types.MergePatchType, []byte(`{"spec":{"unschedulable":null}}`))
 			if err := u.K.Patch(ctx, n, back, client.FieldOwner(kube.FieldManager)); err != nil {
-				return fmt.Errorf("letting pods run on node %s again: %w", n.Name, err)
+				return fmt.Errorf("uncordoning node %s: %w", n.Name, err)
 			}
 			r.Changed("uncordoned this node")
 			return nil
@@ -136,7 +136,7 @@ func keepKubelet(h *host.Host) error {
 			continue
 		}
 		if err := h.Files.Copy(from, to); err != nil {
-			return fmt.Errorf("keeping the present kubelet: %w", err)
+			return fmt.Errorf("saving the current kubelet: %w", err)
 		}
 	}
 	return nil
@@ -181,7 +181,7 @@ func restartKubelet(ctx context.Context, u *Upgrade, r workflow.Reporter) error 
 	case version != u.Record.To && !ownKubelet(h):
 		return ForeignKubelet(kubeletPath(h))
 	case version != u.Record.To:
-		return finding.New("OCA-4506", "The source has another kubelet", fmt.Sprintf("%s has installed %s, and %s is wanted", u.Target.Name, version, u.Record.To),
+		return finding.New("OCA-4506", "The source has a different kubelet", fmt.Sprintf("%s has installed %s, and %s is required", u.Target.Name, version, u.Record.To),
 			"give --bundle FILE with Kubernetes "+u.Record.To)
 	}
 	if err := kubernetes.WriteUpgradeConfig(h, u.Record.To); err != nil {
@@ -209,10 +209,10 @@ func restartKubelet(ctx context.Context, u *Upgrade, r workflow.Reporter) error 
 	f := finding.Errorf("OCA-4508", "The node does not become Ready with kubelet "+u.Record.To,
 		"journalctl -u kubelet -n 50; then run the same command again", "%w", err)
 	if back := putKubeletBack(ctx, u, r); back != nil {
-		f.Cause += "; the previous kubelet could not be put back: " + back.Error()
+		f.Cause += "; the previous kubelet could not be restored: " + back.Error()
 		return f
 	}
-	f.Cause += "; the previous kubelet is back"
+	f.Cause += "; the previous kubelet was restored"
 	return f
 }
 
@@ -231,7 +231,7 @@ func putKubeletBack(ctx context.Context, u *Upgrade, r workflow.Reporter) error 
 		return fmt.Errorf("%s is not ocadm's", kubeletPath(h))
 	}
 	if !h.Files.Exists(keptKubelet) {
-		return errors.New("no copy of it was kept")
+		return errors.New("no copy of it was saved")
 	}
 	for from, to := range map[string]string{keptKubelet: kubeletFile, keptConfig: kubeletConfig} {
 		if err := h.Files.Copy(from, to); err != nil {
@@ -294,7 +294,7 @@ func addonsStep() Step {
 					return err
 				}
 			}
-			r.Changed("upgraded CoreDNS and kube-proxy to those of %s", u.Record.To)
+			r.Changed("upgraded CoreDNS and kube-proxy to the versions of %s", u.Record.To)
 			return awaitAddons(ctx, u, r)
 		},
 	}
@@ -352,7 +352,7 @@ func awaitAddons(ctx context.Context, u *Upgrade, r workflow.Reporter) error {
 		return why == "", why, nil
 	}, func(why string) { r.Waiting(proxyName, why) })
 	if err != nil && ctx.Err() == nil {
-		r.Info("kube-proxy is not everywhere yet: %s; follow it with kubectl -n kube-system rollout status daemonset/kube-proxy", proxyIs(ctx, u))
+		r.Info("kube-proxy is not updated on all nodes yet: %s; follow it with kubectl -n kube-system rollout status daemonset/kube-proxy", proxyIs(ctx, u))
 		return nil
 	}
 	return err

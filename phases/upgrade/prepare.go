@@ -35,7 +35,7 @@ const (
 // NotControlPlane returns the finding for a machine that supports only "upgrade node".
 func NotControlPlane() error {
 	return finding.New("OCA-4512", "This machine is not a control-plane node", "it has no static pods of Kubernetes",
-		"run the command on a control-plane node; on a worker, after them: ocadm upgrade node")
+		"run the command on a control-plane node; on a worker, after all control-plane nodes: ocadm upgrade node")
 }
 
 // GatherFacts collects what only this machine knows. It changes nothing.
@@ -140,8 +140,8 @@ func Begin(ctx context.Context, u *Upgrade, cluster, version string) error {
 		u.Record = before.supersede(version)
 		return nil
 	default:
-		return finding.New("OCA-4514", "Another upgrade of this machine has not ended", fmt.Sprintf("it goes to Kubernetes %s, and %s is older", before.To, version),
-			"on a control-plane node, here if this is one: ocadm upgrade apply, with the bundle of "+before.To+" or of a newer version; it continues")
+		return finding.New("OCA-4514", "Another upgrade of this machine is not complete", fmt.Sprintf("its target is Kubernetes %s, and %s is older", before.To, version),
+			"on a control-plane node, such as this machine if it is one: ocadm upgrade apply, with the bundle of "+before.To+" or of a newer version; it continues")
 	}
 	var n corev1.Node
 	if err := u.K.Get(ctx, client.ObjectKey{Name: u.Host.Config.Node.Name}, &n); err != nil {
@@ -205,7 +205,7 @@ func ThisOcadm(version string) error {
 	if why := kubernetes.Skew(version, version, nil); why != "" {
 		return finding.New("OCA-4501", "This ocadm cannot upgrade a node to Kubernetes "+version, why,
 			"use the release of ocadm that the first control-plane node was upgraded with (there: ocadm version), for "+runtime.GOARCH+
-				": copy its /usr/local/bin/ocadm from there if that machine has this architecture; else take it from that release")
+				": copy its /usr/local/bin/ocadm from there if that machine has this architecture; otherwise get it from that release")
 	}
 	return nil
 }

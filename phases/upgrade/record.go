@@ -102,7 +102,7 @@ func (r Record) takeBack(h *host.Host) error {
 // forget removes the files that an upgrade kept.
 func forget(h *host.Host) error {
 	if err := os.RemoveAll(h.Files.Path(kubernetes.UpgradeDir)); err != nil {
-		return fmt.Errorf("removing what the upgrade kept: %w", err)
+		return fmt.Errorf("removing the copies that the upgrade saved: %w", err)
 	}
 	return nil
 }

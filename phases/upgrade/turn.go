@@ -46,7 +46,7 @@ func (u *Upgrade) take(ctx context.Context, r workflow.Reporter) error {
 	}
 	c, err := v1.NewForConfig(cfg)
 	if err != nil {
-		return fmt.Errorf("making a client of the API server: %w", err)
+		return fmt.Errorf("creating a client for the API server: %w", err)
 	}
 	lock := &resourcelock.LeaseLock{LeaseMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceSystem, Name: turnLease}, Client: c,
 		LockConfig: resourcelock.ResourceLockConfig{Identity: u.Host.Config.Node.Name}}
@@ -104,7 +104,7 @@ func awaitTurn(ctx context.Context, own string, taken <-chan struct{}, holder <-
 				return context.Cause(ctx)
 			}
 			return finding.New("OCA-4505", "The upgrade of another control-plane node was not completed", who+" has had its turn for "+turnPatience.String(),
-				"see how it goes there; if its command was ended, run it again there: it continues")
+				"check its progress on that node; if its command was interrupted, run it again there: it continues")
 		}
 	}
 }

@@ -64,7 +64,7 @@ func committed(u *Upgrade) string {
 	return ""
 }
 
-var begun = workflow.SkipIf("it was begun before", func(u *Upgrade) bool { return u.Record.Committed })
+var begun = workflow.SkipIf("it was started before", func(u *Upgrade) bool { return u.Record.Committed })
 
 // OnFailure returns what happens to the completed steps if one of ControlPlaneSteps fails. A run that resumes after they have all completed does not
 // undo them: the record and the kept kubelet are needed until the end.
@@ -75,7 +75,7 @@ func (u *Upgrade) OnFailure() workflow.OnFailure {
 	return workflow.Rollback
 }
 
-var notFirst = workflow.SkipIf("only the first control-plane node does that", func(u *Upgrade) bool { return !u.Record.First })
+var notFirst = workflow.SkipIf("only the first control-plane node does this", func(u *Upgrade) bool { return !u.Record.First })
 
 // ControlPlaneSteps replace the static pods of this node, one by one. If one does not start, all are rolled back. A worker starts with the steps that apply to it.
 func ControlPlaneSteps() []Step {
@@ -168,7 +168,7 @@ func beginStep() Step {
 
 func stageStep() Step {
 	return Step{
-		Name: "manifests", Short: "Let kubeadm write the new static pods, beside the present ones", Timeout: 2 * time.Minute,
+		Name: "manifests", Short: "Let kubeadm write the new static pods next to the current ones", Timeout: 2 * time.Minute,
 		Plan: workflow.Says[*Upgrade](),
 		Run: func(ctx context.Context, u *Upgrade, r workflow.Reporter) error {
 			return kubernetes.StageManifests(ctx, u.Host, r, u.K, u.Record.To)
@@ -179,12 +179,12 @@ func stageStep() Step {
 // elsewhereStep keeps the node Ready while its own API server is down. The step "kubelet" switches back to it.
 func elsewhereStep() Step {
 	return Step{
-		Name: "kubelet-elsewhere", Short: "Let the kubelet ask the other API servers meanwhile", Timeout: 5 * time.Minute,
+		Name: "kubelet-elsewhere", Short: "Let the kubelet use the other API servers in the meantime", Timeout: 5 * time.Minute,
 		Skip: workflow.SkipIf("this is the only control-plane node", func(u *Upgrade) bool { return u.Alone }),
 		Check: func(_ context.Context, u *Upgrade) (bool, error) {
 			return kubernetes.KubeletAsksAt(u.Host, u.Host.Config.Cluster.ControlPlaneEndpoint), nil
 		},
-		Plan: workflow.Says[*Upgrade]("let the kubelet ask the other API servers meanwhile"),
+		Plan: workflow.Says[*Upgrade]("let the kubelet use the other API servers in the meantime"),
 		Run: func(ctx context.Context, u *Upgrade, r workflow.Reporter) error {
 			if err := kubernetes.PointKubelet(ctx, u.Host, r, u.Host.Config.Cluster.ControlPlaneEndpoint); err != nil {
 				return err
@@ -282,7 +282,7 @@ func configurationStep() Step {
 					r.Changed("stored %s in ConfigMap kube-system/kubeadm-config", u.Record.To)
 					return nil
 				}},
-			{Name: "bootstrap-token", Short: "Bring the permissions that joining needs up to date", Timeout: 2 * time.Minute,
+			{Name: "bootstrap-token", Short: "Update the permissions that joining needs", Timeout: 2 * time.Minute,
 				Plan: workflow.Says[*Upgrade](), Run: run("bootstrap-token")},
 		},
 	}
@@ -313,6 +313,6 @@ func Recover(ctx context.Context, h *host.Host, r workflow.Reporter) error {
 	if err != nil {
 		return err
 	}
-	return finding.New("OCA-4507", "The API server did not come up with the new version", "the upgrade was interrupted, and the previous static pods are back",
+	return finding.New("OCA-4507", "The API server did not start with the new version", "the upgrade was interrupted, and the previous static pods were restored",
 		"ocadm upgrade plan; then run the same command again")
 }

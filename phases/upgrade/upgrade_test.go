@@ -76,7 +76,7 @@ func TestLeft(t *testing.T) {
 		var got []string
 		for _, w := range Left(c.is, Target{Version: target}) {
 			line := w.Node + " " + strings.TrimPrefix(w.Command, "ocadm upgrade ")
-			if slices.Contains(w.Does, "CoreDNS and kube-proxy to those of "+target) {
+			if slices.Contains(w.Does, "CoreDNS and kube-proxy to the versions of "+target) {
 				line += " addons"
 			}
 			got = append(got, line)

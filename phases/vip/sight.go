@@ -87,7 +87,7 @@ func (s *Status) sees(see why.VirtualAddress, self string) {
 	problem := func(format string, args ...any) { s.Problems = append(s.Problems, fmt.Sprintf(format, args...)) }
 	switch {
 	case s.Holder == "" && see.Unseen != "":
-		problem("who has it is not known: %s", see.Unseen)
+		problem("the holder of the virtual address cannot be determined: %s", see.Unseen)
 	case s.Holder == "" && len(on)+len(foreign) == 0:
 		problem("no machine has the virtual address %s: ocadm why", s.Address)
 	case s.Holder == "" && len(on) > 0:
@@ -97,6 +97,6 @@ func (s *Status) sees(see why.VirtualAddress, self string) {
 		problem("%s have the virtual address %s at the same time, because they do not hear each other by VRRP (IP protocol 112): ocadm why", strings.Join(on, " and "), s.Address)
 	}
 	if len(foreign) > 0 {
-		problem("a machine that is no control-plane node answers for the virtual address %s: MAC address %s", s.Address, strings.Join(foreign, ", "))
+		problem("a machine that is not a control-plane node answers for the virtual address %s: MAC address %s", s.Address, strings.Join(foreign, ", "))
 	}
 }

@@ -66,8 +66,8 @@ func TestSees(t *testing.T) {
 		"nowhere":          {why.VirtualAddress{}, "", "", "no machine has the virtual address"},
 		"API server ended": {why.VirtualAddress{Here: true}, "", "a", "its API server does not answer there"},
 		"foreign":          {why.VirtualAddress{Here: true, Others: []why.Claimant{{MAC: "99:99"}}}, "a", "a", "99:99"},
-		"not seen":         {why.VirtualAddress{Unseen: "it is no Ethernet"}, "", "", "who has it is not known"},
-		"answered, unseen": {why.VirtualAddress{Unseen: "it is no Ethernet"}, "b", "b", ""},
+		"not seen":         {why.VirtualAddress{Unseen: "it is not an Ethernet interface"}, "", "", "the holder of the virtual address cannot be determined"},
+		"answered, unseen": {why.VirtualAddress{Unseen: "it is not an Ethernet interface"}, "b", "b", ""},
 	} {
 		s := Status{Address: "10.0.0.100", Holder: c.holder, Nodes: []NodeStatus{{Name: "a", Address: "10.0.0.1", Holds: c.holder == "a"}, {Name: "b", Address: "10.0.0.2", Holds: c.holder == "b"}}}
 		s.sees(c.see, "10.0.0.1")

@@ -90,8 +90,8 @@ func Look(ctx context.Context, h *host.Host, k client.Client) (Status, error) {
 	slices.SortFunc(out.Nodes, func(a, b NodeStatus) int { return cmp.Compare(a.Name, b.Name) })
 	out.judge(members)
 	if s.Other.Address != "" {
-		out.Problems = append(out.Problems, fmt.Sprintf("a move of the virtual address has not ended, both %s and %s are up: "+
-			"end it with ocadm move --virtual-address, and the one that stays",
+		out.Problems = append(out.Problems, fmt.Sprintf("a move of the virtual address is not complete, and both %s and %s are up: "+
+			"complete it with ocadm move --virtual-address and the address to keep",
 			s.Address, s.Other.Address))
 	}
 	return out, nil
@@ -147,7 +147,7 @@ func (s *Status) judge(members []etcd.Listed) {
 		at := slices.IndexFunc(s.Nodes, func(n NodeStatus) bool { return n.Name == m.Name })
 		switch {
 		case m.Learner || !m.Started():
-			problem("a learner of etcd at %s has not ended its join; if its machine is lost: ocadm node remove %s", strings.Join(m.PeerURLs, ", "), m.Node())
+			problem("a learner of etcd at %s has not completed its join; if its machine is lost: ocadm node remove %s", strings.Join(m.PeerURLs, ", "), m.Node())
 			continue
 		case at < 0:
 			problem("member %s of etcd has no control-plane Node: if its machine runs, there: systemctl restart kubelet, then its join command again; if it is lost: ocadm node remove %s",

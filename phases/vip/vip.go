@@ -41,7 +41,7 @@ func Phase(after ...string) host.Phase {
 	return host.Phase{
 		Name: PhaseName, Short: "Start keepalived for the virtual address of the control plane", After: after, Skip: notWanted,
 		Long: "Chooses a router ID of VRRP that no other group in the network advertises, and a random password, and writes a static pod with\n" +
-			"keepalived. It holds the address while the API server of this node answers.",
+			"keepalived, which holds the address while the API server of this node answers.",
 		Check: func(_ context.Context, h *host.Host) (bool, error) {
 			s, err := kept(h)
 			if err != nil || s.Address == "" {
@@ -94,7 +94,7 @@ func choose(ctx context.Context, h *host.Host, r workflow.Reporter) (vip.Setting
 // same refuses an address other than the one that the cluster was created with.
 func same(h *host.Host, s vip.Settings) error {
 	if want := h.Config.Cluster.VirtualAddress; want != "" && want != s.Address {
-		return finding.New("OCA-4138", "The cluster has another virtual address", fmt.Sprintf("it is %s, and --high-availability-vip gives %s", s.Address, want),
+		return finding.New("OCA-4138", "The cluster has a different virtual address", fmt.Sprintf("it is %s, and --high-availability-vip is %s", s.Address, want),
 			"repeat the command with --high-availability-vip "+s.Address)
 	}
 	return nil
@@ -236,7 +236,7 @@ func JoinPhase(after ...string) host.Phase {
 			pod, err := manifest(h)
 			return len(pod.Todo(h)) == 0 && slices.Contains(s.Peers, h.Config.Node.AdvertiseAddress), err
 		},
-		Plan: workflow.Says[*host.Host]("if the cluster has a virtual address: write " + ManifestFile + " and what keepalived needs"),
+		Plan: workflow.Says[*host.Host]("if the cluster has a virtual address: write " + ManifestFile + " and the files that keepalived needs"),
 		Run: func(ctx context.Context, h *host.Host, r workflow.Reporter) error {
 			k, err := h.Kube(ctx)
 			if err != nil {
@@ -268,7 +268,7 @@ func leave(ctx context.Context, h *host.Host, self string, r workflow.Reporter) 
 		return fmt.Errorf("removing the static pod of keepalived: %w", err)
 	}
 	if err := kubernetes.EndKeepalived(ctx, h); err != nil {
-		r.Info("keepalived has not been ended yet; the kubelet does it once the container runtime answers: %v", err)
+		r.Info("keepalived has not been stopped yet; the kubelet stops it once the container runtime answers: %v", err)
 	}
 	return nil
 }
@@ -288,7 +288,7 @@ func leaveGroup(ctx context.Context, h *host.Host, self string, r workflow.Repor
 func Dissolve(ctx context.Context, h *host.Host, k client.Client, r workflow.Reporter) error {
 	for _, name := range []string{ManifestFile, vip.ConfigFile, vip.SettingsFile} {
 		if err := h.Files.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return fmt.Errorf("taking the virtual address back: %w", err)
+			return fmt.Errorf("removing the virtual address: %w", err)
 		}
 	}
 	r.Changed("removed %s", ManifestFile)
@@ -306,7 +306,7 @@ func LeavePhase() host.Phase {
 		Skip: workflow.SkipIf("no keepalived of ocadm runs here", func(h *host.Host) bool {
 			return !h.Files.Exists(ManifestFile) || !h.Ledger.Has(host.KindFile, ManifestFile)
 		}),
-		Plan: workflow.Says[*host.Host]("take this machine out of Secret "+vip.SecretName, "remove "+ManifestFile),
+		Plan: workflow.Says[*host.Host]("remove this machine from Secret "+vip.SecretName, "remove "+ManifestFile),
 		Run: func(ctx context.Context, h *host.Host, r workflow.Reporter) error {
 			// Only this machine reliably knows its own address as the others do.
 			return leave(ctx, h, strings.TrimSpace(selfIn(h.Files.Text(ManifestFile))), r)

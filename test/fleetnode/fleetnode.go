@@ -181,7 +181,7 @@ func (m *Machine) script(c *sshserver.Call, args []string, text string) int {
 		m.ran = append(m.ran, word)
 		if m.hooks.Busy > 0 {
 			m.hooks.Busy--
-			return failed(c, `{"code":"OCA-1050","severity":"error","what":"Another ocadm is at work on this machine","cause":"process 7"}`)
+			return failed(c, `{"code":"OCA-1050","severity":"error","what":"Another ocadm is running on this machine","cause":"process 7"}`)
 		}
 		if m.findings != "" {
 			return failed(c, m.findings)

@@ -195,7 +195,7 @@ func answered(word string) func(*v1alpha1.OnecloudMachine) bool {
 func (f *machinesTest) requests() {
 	f.Helper()
 	s := f.server(func(s *standIn) {
-		s.findings = `{"code":"OCA-1004","severity":"error","what":"The machine is a Kubernetes node that ocadm did not make","cause":"kubelet.conf","remedy":"reset it"}`
+		s.findings = `{"code":"OCA-1004","severity":"error","what":"The machine is a Kubernetes node that ocadm did not set up","cause":"kubelet.conf","remedy":"reset it"}`
 	})
 	f.machine("asked", s, func(m *v1alpha1.OnecloudMachine) {
 		m.Annotations = map[string]string{v1alpha1.AnnotationPaused: "true", v1alpha1.AnnotationOperation: v1alpha1.RequestChecking}

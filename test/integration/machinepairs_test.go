@@ -67,7 +67,7 @@ func TestCompareMachines(t *testing.T) {
 	// The host key of one has changed: nothing is sent to it, and the others are compared.
 	nodes["pair-b"].Reinstall(t)
 	o = compare("OCA-7648 Nothing comes from pair-a to pair-c on UDP 8472 (pod network)", "OCA-7650 Machine pair-b was not compared with the others")
-	if last := o.Status.Findings[len(o.Status.Findings)-1]; !strings.Contains(last.Cause, "another host key") || !last.Warning {
+	if last := o.Status.Findings[len(o.Status.Findings)-1]; !strings.Contains(last.Cause, "a different host key") || !last.Warning {
 		t.Errorf("%+v", last)
 	}
 	for _, name := range names { // nothing changes a machine

@@ -234,7 +234,7 @@ func TestBadMachines(t *testing.T) {
 	wrongKey := f.server(func(s *standIn) { s.Keys = []gossh.PublicKey{other} })
 	noSudo := f.server()
 	checks := f.server(func(s *standIn) {
-		s.findings = `{"code":"OCA-1004","severity":"error","what":"The machine is a Kubernetes node that ocadm did not make","cause":"kubelet.conf","remedy":"reset it"}`
+		s.findings = `{"code":"OCA-1004","severity":"error","what":"The machine is a Kubernetes node that ocadm did not set up","cause":"kubelet.conf","remedy":"reset it"}`
 	})
 	late := f.server(func(s *standIn) { s.offset = -time.Hour })
 	changed := f.server()

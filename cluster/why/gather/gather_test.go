@@ -136,7 +136,7 @@ func TestSecretsUnknown(t *testing.T) {
 		o.Everything = everything
 		o.Journal = func(context.Context, string, string) ([]byte, error) { return []byte(said), nil }
 		o.Machines = []why.Machine{{Node: "n2", Journals: map[string][]string{"kubelet": {said}}, StaticPods: map[string][]string{"etcd": {said}},
-			Findings: finding.List{finding.New("OCA-7110", "The agents do not reach the executor", "", "").With(said)}}}
+			Findings: finding.List{finding.New("OCA-7110", "The agents cannot reach the executor", "", "").With(said)}}}
 		s := Snapshot(t.Context(), build(t, all, refuse), o)
 		raw, err := json.Marshal(s)
 		if err != nil {

@@ -161,9 +161,9 @@ func (o Options) lookUp(ctx context.Context) (plan, error) {
 // unpinned returns the digest of a program that is not in the table.
 func (o Options) unpinned(ctx context.Context, a artifacts.Artifact, arch string) (string, error) {
 	if !o.AllowUnpinned || a.Checksum == "" {
-		fix := "give one of these versions with --kubernetes-version, or add --allow-unpinned to trust the checksum that the server gives"
+		fix := "give one of these versions with --kubernetes-version, or add --allow-unpinned to trust the checksum that the server provides"
 		if a.Checksum == "" {
-			fix = "leave " + arch + " out of --arch"
+			fix = "remove " + arch + " from --arch"
 		}
 		return "", o.Table.Unpinned(a, arch, fix)
 	}
@@ -173,7 +173,7 @@ func (o Options) unpinned(ctx context.Context, a artifacts.Artifact, arch string
 	}
 	digest, _, _ := strings.Cut(strings.TrimSpace(string(raw)), " ")
 	if !artifacts.IsDigest(digest) {
-		return "", notDownloaded(a.Checksum, hostOf(a.Checksum), errors.New("it holds no SHA-256"))
+		return "", notDownloaded(a.Checksum, hostOf(a.Checksum), errors.New("it contains no SHA-256"))
 	}
 	return digest, nil
 }

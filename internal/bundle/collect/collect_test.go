@@ -197,7 +197,7 @@ func TestImagesThatAreNotThere(t *testing.T) {
 	for _, want := range []string{
 		index + " does not exist for linux/arm64", "it exists for linux/amd64, linux/riscv64",
 		single + " does not exist for linux/arm64", "it exists for linux/amd64",
-		s.host() + "/x/none:v1 cannot be had", "404 Not Found", "not a name cannot be had",
+		s.host() + "/x/none:v1 cannot be downloaded", "404 Not Found", "not a name cannot be downloaded",
 	} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v\nlacks %q", err, want)

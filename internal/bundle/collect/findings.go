@@ -33,7 +33,7 @@ func imageUnavailable(image, registry string, err error) error {
 	if errors.As(err, &down) { // one finding for all its images
 		return finding.Errorf(CodeImage, fmt.Sprintf("The registry %s cannot be used", down.host), remedy(down.host, err)+again, "%w", err)
 	}
-	return finding.Errorf(CodeImage, fmt.Sprintf("The image %s cannot be had from %s", image, registry), remedy(registry, err)+again, "%w", err)
+	return finding.Errorf(CodeImage, fmt.Sprintf("The image %s cannot be downloaded from %s", image, registry), remedy(registry, err)+again, "%w", err)
 }
 
 // remedy returns a remedy for a server's error.
@@ -42,26 +42,26 @@ func remedy(host string, err error) string {
 	var untrusted *tls.CertificateVerificationError
 	switch {
 	case errors.As(err, &untrusted):
-		return "give the certificate of the authority that signed the server's with --ca-file"
+		return "give the certificate of the authority that signed the server's certificate with --ca-file"
 	case errors.Is(err, http.ErrSchemeMismatch):
 		return "the server speaks plain HTTP: add --insecure, or name a mirror of " + host + " with --registry-mirror"
 	case !errors.As(err, &status):
-		return fmt.Sprintf("see that this machine reaches %s, directly or through HTTPS_PROXY, or name a mirror of it (see --help)", host)
+		return fmt.Sprintf("make sure that this machine can reach %s, directly or through HTTPS_PROXY, or name a mirror of it (see --help)", host)
 	}
 	switch status.Code {
 	case http.StatusUnauthorized, http.StatusForbidden:
 		return fmt.Sprintf("log in with an account that may read it: docker login %s, or any tool that writes ~/.docker/config.json", host)
 	case http.StatusNotFound:
-		return "see that the version exists, and whether the registry has the image under another name (--image-repository)"
+		return "check that the version exists, and whether the registry has the image under another name (--image-repository)"
 	case http.StatusTooManyRequests:
-		return fmt.Sprintf("%s has had too many requests from here: wait, log in (docker login %s), or name a mirror of it (see --help)", host, host)
+		return fmt.Sprintf("%s received too many requests from this machine: wait, log in (docker login %s), or name a mirror of it (see --help)", host, host)
 	}
-	return fmt.Sprintf("see what is wrong with %s, or name a mirror of it (see --help)", host)
+	return fmt.Sprintf("find out what is wrong with %s, or name a mirror of it (see --help)", host)
 }
 
 func noPlatform(image, arch string, has []string) error {
 	return finding.New(CodePlatform, fmt.Sprintf("The image %s does not exist for linux/%s", image, arch), "it exists for "+joined(has),
-		"leave "+arch+" out of --arch, or give the versions and the registry of images that exist for it")
+		"remove "+arch+" from --arch, or give the versions and the registry of images that exist for it")
 }
 
 // notDownloaded explains why a download failed.
@@ -72,7 +72,7 @@ func notDownloaded(what, host string, err error) error {
 		return err
 	case errors.As(err, &other):
 		f := finding.New(CodeDigest, fmt.Sprintf("The download of %s has a wrong checksum", what),
-			"it was changed or damaged on its way, or the server has another file",
+			"it was changed or damaged in transit, or the server has a different file",
 			"run the same command again; if it repeats, name another server (see --mirror and --registry-mirror)")
 		f.Err = err
 		return f.With("want sha256:"+other.Want, "got sha256:"+other.Got)
@@ -93,10 +93,10 @@ func notWritten(err error) error {
 	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
 		return finding.Errorf(CodeNoSpace, "The disk is full", "free some space, or give -o a file on a larger disk"+again, "%w", err)
 	}
-	return finding.Errorf(CodeWrite, "The bundle cannot be written", "give -o a file in a directory where you may write", "%w", err)
+	return finding.Errorf(CodeWrite, "The bundle cannot be written", "give -o a file in a writable directory", "%w", err)
 }
 
 func noRoom(dir string, need, free string) error {
-	return finding.New(CodeNoSpace, "There is too little space in "+dir, fmt.Sprintf("the downloads and the bundle take %s more, and %s are free", need, free),
+	return finding.New(CodeNoSpace, "There is too little space in "+dir, fmt.Sprintf("the downloads and the bundle need %s more, and %s are free", need, free),
 		"free some space, or give -o a file on a larger disk"+again)
 }

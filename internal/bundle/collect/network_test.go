@@ -164,11 +164,11 @@ func TestLastingFailures(t *testing.T) {
 		{"no account", CodeImage, "docker login " + s.host(), never(manifests, http.StatusUnauthorized), want},
 		{"no permission", CodeImage, "docker login " + s.host(), never(manifests, http.StatusForbidden), want},
 		{"too many", CodeImage, "too many requests", never(manifests, http.StatusTooManyRequests), want},
-		{"out of service", CodeImage, "see what is wrong with " + s.host(), never(manifests, http.StatusBadGateway), want},
-		{"no layer", CodeDownload, "see that the version exists", never(func(r *http.Request) bool {
+		{"out of service", CodeImage, "find out what is wrong with " + s.host(), never(manifests, http.StatusBadGateway), want},
+		{"no layer", CodeDownload, "check that the version exists", never(func(r *http.Request) bool {
 			return blob(r) && strings.Contains(r.URL.Path, "/v2/") && !strings.HasSuffix(r.URL.Path, configOf(t, imagetest.Layer(t, 1)))
 		}, http.StatusNotFound), want},
-		{"no program", CodeDownload, "see that the version exists", never(func(r *http.Request) bool { return strings.HasPrefix(r.URL.Path, "/m/") }, 404), want},
+		{"no program", CodeDownload, "check that the version exists", never(func(r *http.Request) bool { return strings.HasPrefix(r.URL.Path, "/m/") }, 404), want},
 		{"nobody there", CodeImage, "HTTPS_PROXY", nil, "127.0.0.1:9/x/a:v1"},
 		{"private CA", CodeImage, "--ca-file", nil, strings.TrimPrefix(tls.URL, "https://") + "/x/a:v1"},
 	} {

@@ -41,7 +41,7 @@ func Transport(authorities []byte, insecure bool) (*http.Transport, error) {
 		pool = x509.NewCertPool()
 	}
 	if !pool.AppendCertsFromPEM(authorities) {
-		return nil, errors.New("the file of certificate authorities holds no certificate in PEM")
+		return nil, errors.New("the file of certificate authorities contains no certificate in PEM")
 	}
 	t.TLSClientConfig.RootCAs = pool
 	return t, nil

@@ -64,7 +64,7 @@ const dialTimeout = 5 * time.Second
 // expected size.
 func Save(ctx context.Context, endpoint string, config *tls.Config, dir string, size int64, now time.Time) (Info, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return Info{}, fmt.Errorf("making the directory of snapshots: %w", err)
+		return Info{}, fmt.Errorf("creating the directory of snapshots: %w", err)
 	}
 	free, err := disk.Free(dir)
 	if err != nil {
@@ -175,7 +175,7 @@ func digest(file string) (Info, error) {
 		info.Time, _ = time.Parse(nameTime, m[1]) // the expression is just as strict
 	}
 	if st.Size()%512 != sha256.Size {
-		return info, fmt.Errorf("verifying snapshot %s: its end is missing, or it is no snapshot", file)
+		return info, fmt.Errorf("verifying snapshot %s: its end is missing, or it is not a snapshot", file)
 	}
 	sum := sha256.New()
 	if _, err := io.Copy(sum, io.LimitReader(f, st.Size()-sha256.Size)); err != nil {
@@ -186,7 +186,7 @@ func digest(file string) (Info, error) {
 		return info, fmt.Errorf("reading a snapshot: %w", err)
 	}
 	if !slices.Equal(want, sum.Sum(nil)) {
-		return info, fmt.Errorf("verifying snapshot %s: its content is not what etcd wrote", file)
+		return info, fmt.Errorf("verifying snapshot %s: its content does not match its checksum", file)
 	}
 	info.Digest = fmt.Sprintf("sha256:%x", want)
 	return info, nil

@@ -59,7 +59,7 @@ func (c *Cluster) Mark(ctx context.Context) (Mark, error) {
 	config.UserAgent = harnessAgent
 	client, err := rest.HTTPClientFor(config)
 	if err != nil {
-		return 0, fmt.Errorf("making a client: %w", err)
+		return 0, fmt.Errorf("creating a client: %w", err)
 	}
 	defer client.CloseIdleConnections()
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, c.URL+"/version?mark="+word, nil)

@@ -244,7 +244,7 @@ func (c *Cluster) waitReady(ctx context.Context) error {
 	config.UserAgent = harnessAgent
 	client, err := rest.HTTPClientFor(config)
 	if err != nil {
-		return fmt.Errorf("making a client: %w", err)
+		return fmt.Errorf("creating a client: %w", err)
 	}
 	defer client.CloseIdleConnections()
 	tick := time.NewTicker(50 * time.Millisecond)

@@ -81,11 +81,11 @@ func (c *Cluster) StartKubelet(ctx context.Context, kinds []string, nodes ...Nod
 	config.UserAgent = KubeletAgent
 	writer, err := client.New(config, client.Options{})
 	if err != nil {
-		return nil, fmt.Errorf("making a client: %w", err)
+		return nil, fmt.Errorf("creating a client: %w", err)
 	}
 	reader, err := kubernetes.NewForConfig(config)
 	if err != nil {
-		return nil, fmt.Errorf("making a client: %w", err)
+		return nil, fmt.Errorf("creating a client: %w", err)
 	}
 	factory := informers.NewSharedInformerFactory(reader, 0)
 	k := &Kubelet{client: writer, nodes: factory.Core().V1().Nodes().Lister(), stores: map[string]cache.Store{}, held: map[string]bool{}, stopped: factory.Shutdown}

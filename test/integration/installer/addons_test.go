@@ -168,7 +168,7 @@ func goesBack(t *testing.T, c client.WithWatch, h *host.Host, kubelet *harness.K
 	r := releasing{release: func() { kubelet.Release(t.Context(), "Pod", "traefik", "*") }, expire: func() { expire(context.DeadlineExceeded) }}
 	err := p.Run(ctx, h, &r)
 	var f finding.Finding
-	if !errors.As(err, &f) || f.Code != "OCA-4516" || !strings.HasSuffix(f.Cause, "the previous version is back") {
+	if !errors.As(err, &f) || f.Code != "OCA-4516" || !strings.HasSuffix(f.Cause, "the previous version was restored") {
 		t.Errorf("without a ready pod: %v", err)
 	}
 	d := traefik()
@@ -194,7 +194,7 @@ func (r *releasing) Waiting(what, why string) {
 }
 
 func (r *releasing) Changed(f string, a ...any) {
-	if strings.HasPrefix(f, "put back") {
+	if strings.HasPrefix(f, "restored") {
 		r.release()
 	}
 }

@@ -286,7 +286,7 @@ func oldRelease(e *existing) {
 func operatorAlone(e *existing) {
 	before := e.seen()
 	status, out, _ := e.install("--dry-run")
-	e.want(0, status, out, "create Deployment onecloud/onecloud-operator", "no cloud is asked for")
+	e.want(0, status, out, "create Deployment onecloud/onecloud-operator", "no cloud was requested")
 	e.unchanged(before)
 	status, _, story := e.install()
 	e.want(0, status, story, "created Namespace onecloud", "created Deployment onecloud/onecloud-operator", "OCA-5010", "ocadm operator install --onecloud-version")

@@ -87,11 +87,11 @@ func Start(ctx context.Context, o Options) (*Kubelet, error) {
 	config.UserAgent, config.QPS = Agent, -1
 	writer, err := client.New(config, client.Options{})
 	if err != nil {
-		return nil, fmt.Errorf("making a client: %w", err)
+		return nil, fmt.Errorf("creating a client: %w", err)
 	}
 	reader, err := kubernetes.NewForConfig(config)
 	if err != nil {
-		return nil, fmt.Errorf("making a client: %w", err)
+		return nil, fmt.Errorf("creating a client: %w", err)
 	}
 	dir, err := os.MkdirTemp(o.Dir, "pods-")
 	if err != nil {
