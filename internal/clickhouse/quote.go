@@ -21,7 +21,7 @@ func quoteIdent(name string) (string, error) {
 	case !utf8.ValidString(name):
 		why = errors.New("it is not valid UTF-8")
 	case strings.ContainsRune(name, 0):
-		why = errors.New("it holds a zero character")
+		why = errors.New("it contains a NUL character")
 	case utf8.RuneCountInString(name) > maxName:
 		why = fmt.Errorf("it is longer than %d characters", maxName)
 	}
