@@ -80,7 +80,7 @@ func (a *Applier) mayRepair(ctx context.Context, key Key, where string) (ok bool
 }
 
 func (a *Applier) describe(ctx context.Context, key Key, where string) error {
-	advice := "it is left as it is for a while: make that stop, or "
+	advice := "it is left unchanged for a while: stop the other client, or "
 	switch key.GVK.Kind {
 	case "Deployment", "StatefulSet", "DaemonSet", "CronJob":
 		advice += "annotate the object with onecloud.yunion.io/paused=true"
