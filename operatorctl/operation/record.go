@@ -274,7 +274,7 @@ func apply(s *v1alpha1.OperationStep, e workflow.Event) {
 	case workflow.PhaseFailed:
 		s.State, s.Message, s.End = v1alpha1.StepFailed, e.Message, at
 	case workflow.PhaseWaiting:
-		if s.Message = "waits for " + e.Message; e.Why != "" {
+		if s.Message = "waiting for " + e.Message; e.Why != "" {
 			s.Message += ": " + e.Why
 		}
 	case workflow.PhaseProgress:
