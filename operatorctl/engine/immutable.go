@@ -205,7 +205,7 @@ func terminating(o metav1.Object) error {
 	if f := slices.DeleteFunc(slices.Clone(o.GetFinalizers()), func(s string) bool { return s == metav1.FinalizerDeleteDependents }); len(f) > 0 {
 		what += ", blocked by the finalizers " + strings.Join(f, ", ")
 	}
-	return fmt.Errorf("%q: %s; it is recreated once it is gone", o.GetName(), what)
+	return fmt.Errorf("%q: %s; it is recreated once it is deleted", o.GetName(), what)
 }
 
 // ScaledBy returns the autoscaler that sets the replicas of a workload through its scale subresource, "" if there is none. "kubectl scale" does not

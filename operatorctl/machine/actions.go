@@ -109,7 +109,7 @@ func (w work) open(ctx context.Context, r *operation.Run) (*v1alpha1.OnecloudMac
 		return nil, nil, err
 	}
 	if m.CallsIn() {
-		return nil, nil, finding.New("OCA-7626", "The operator does not log in to machine "+m.Name, "the machine calls in itself (spec.infrastructure.callback)",
+		return nil, nil, finding.New("OCA-7626", "The operator does not log in to machine "+m.Name, "the machine calls in instead (spec.infrastructure.callback)",
 			"run the checks on the machine: ocadm preflight join --config FILE; ocadm join also runs them before it changes anything")
 	}
 	var seen v1alpha1.OperationMachine

@@ -122,7 +122,7 @@ func (w work) gather(ctx context.Context, r *operation.Run, report workflow.Repo
 
 func (w work) factsOf(ctx context.Context, m *v1alpha1.OnecloudMachine) (pairs.Facts, error) {
 	if m.CallsIn() {
-		return pairs.Facts{}, fmt.Errorf("the operator does not log in to it: it calls in itself")
+		return pairs.Facts{}, fmt.Errorf("the operator does not log in to it, because the machine calls in")
 	}
 	c, err := w.dial(ctx, m, v1alpha1.OperationMachine{})
 	if err != nil {

@@ -171,7 +171,7 @@ func awaitReset(ctx context.Context, c client.Reader, m *v1alpha1.OnecloudMachin
 	if err != nil || n == nil || Left(n) {
 		return err
 	}
-	return finding.New(codeNotReset, "Machine "+m.Name+" calls in itself, so the operator cannot reset it", "its Node has no pods left to move",
+	return finding.New(codeNotReset, "Machine "+m.Name+" calls in, so the operator cannot log in to reset it", "its Node has no pods left to move",
 		"run on the machine: ocadm reset; the removal then continues automatically. If the machine no longer exists: ocadm machine remove "+m.Name+" --abandon")
 }
 

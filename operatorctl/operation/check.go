@@ -184,7 +184,7 @@ func migratedSince(ctx context.Context, r *Run, cloud *v1alpha1.OnecloudCluster,
 		return nil, fail(err)
 	case !there && p.RestoreDatabases:
 		one := finding.New("OCA-7067", "There are no copies of the databases of that release",
-			fmt.Sprintf("the copies for release %d were not made, or a later update replaced them", to.Revision),
+			fmt.Sprintf("the copies for release %d were not created, or a later update replaced them", to.Revision),
 			keepOrRestore)
 		for _, twin := range twins(ctx, r.Client, cloud, to.Revision) {
 			if other, there, err := v.Read(ctx, savedSet(twin)); there && err == nil {
