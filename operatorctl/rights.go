@@ -32,7 +32,7 @@ func watched(ctx context.Context, cfg *rest.Config, asked []string, log *slog.Lo
 		log.Warn("no permissions in a namespace: its clouds are ignored", "namespace", ns)
 	}
 	if len(watch) == 0 {
-		return nil, nil, fmt.Errorf("the operator may not list clouds in any of its namespaces (%q): to grant it permissions: ocadm init phase operator", asked)
+		return nil, nil, fmt.Errorf("the operator is not allowed to list clouds in any of its namespaces (%q); to grant the permission: ocadm init phase operator", asked)
 	}
 	return watch, refused, nil
 }

@@ -140,7 +140,7 @@ func IsOnlyControlPlane(ctx context.Context, c client.Reader, m *v1alpha1.Oneclo
 // elsewhere returns the finding about work that is only possible on a control-plane node.
 func elsewhere(machine string) error {
 	return finding.New("OCA-7627", "Machine "+machine+" is a control-plane node, on which the operator cannot work",
-		"this needs a Job on a control-plane node, but the operator may not create Jobs or does not run in a pod",
+		"this needs a Job on a control-plane node, but the operator is not allowed to create Jobs or does not run in a pod",
 		"run the operator in the cluster with its permissions: ocadm operator install")
 }
 

@@ -54,7 +54,8 @@ func pull(next func(context.Context, *Run) (*release.Release, error), remedy str
 			var nodes corev1.NodeList
 			switch err := r.Direct.List(ctx, &nodes); {
 			case apierrors.IsForbidden(err):
-				return r.warn(ctx, report, finding.Warn("OCA-7070", "Images are not pulled in advance on some nodes", "the operator may not read nodes", "ocadm init phase operator"))
+				return r.warn(ctx, report, finding.Warn("OCA-7070", "Images are not pulled in advance on some nodes",
+					"the operator is not allowed to read nodes", "ocadm init phase operator"))
 			case err != nil:
 				return fmt.Errorf("listing nodes: %w", err)
 			}

@@ -186,7 +186,7 @@ func (r *record) commit(ctx context.Context) error {
 	defer cancel()
 	const forward = `[{"op":"test","path":"/status/phase","value":"Running"},{"op":"add","path":"/status/runner/final","value":true}]`
 	if err := r.send(ctx, o, client.RawPatch(types.JSONPatchType, []byte(forward))); err != nil {
-		return fmt.Errorf("operation %s may not continue: %w", o.Name, err)
+		return fmt.Errorf("operation %s cannot continue: %w", o.Name, err)
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()

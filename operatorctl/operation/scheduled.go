@@ -63,7 +63,7 @@ func (j *jobs) backupNow(ctx context.Context, o *v1alpha1.OnecloudOperation, clo
 		return nil, err
 	}
 	if j.WithoutJobs {
-		return nil, finding.New("OCA-7424", "The operator does not create Jobs", "it may not create Jobs in namespace "+o.Namespace+", or does not know its own image",
+		return nil, finding.New("OCA-7424", "The operator does not create Jobs", "it is not allowed to create Jobs in namespace "+o.Namespace+", or its own image is unknown",
 			"ocadm operator namespace add "+o.Namespace+", then try again; or ocadm cluster backup create --to PLACE")
 	}
 	schedule := &batchv1.CronJob{}

@@ -206,7 +206,7 @@ func TestMovesAtOnce(t *testing.T) {
 		{"a user asks for it", annotated("3"), false, false, false},
 		{"a user asked for it at an earlier release", annotated("2"), false, false, true},
 		{"the operator is started so", served, true, false, false},
-		{"the operator may not run operations", served, false, true, true},
+		{"the operator is not allowed to run operations", served, false, true, true},
 	} {
 		cr := newCloud()
 		cr.UID, cr.Spec.Version = "u", "v4.0.5"
