@@ -47,7 +47,7 @@ func updateDefinition(ctx context.Context, c client.Client, kind string, built *
 	switch {
 	case ctx.Err() != nil:
 	case apierrors.IsForbidden(err):
-		log.Warn("no permission to update the definition of "+kind+": a field that it lacks is refused; give it with ocadm init phase operator",
+		log.Warn("no permission to update the definition of "+kind+": fields that it lacks are rejected; to grant the permission: ocadm init phase operator",
 			"error", err)
 	case apierrors.IsNotFound(err): // the operator may not create CRDs; whatever depends on this one reports that
 	case err != nil:
@@ -55,7 +55,7 @@ func updateDefinition(ctx context.Context, c client.Client, kind string, built *
 	case live < mine:
 		log.Info("updated the definition of "+kind, "from", live, "to", mine)
 	case live > mine:
-		log.Info("the definition of "+kind+" is that of a later release and stays", "revision", live, "own", mine)
+		log.Info("the definition of "+kind+" is from a later release and is kept", "revision", live, "own", mine)
 	}
 	return err == nil
 }
@@ -101,11 +101,11 @@ func builtDefinitions() ([]*unstructured.Unstructured, error) {
 	}
 	objs, err := kube.Decode(data)
 	if err != nil {
-		return nil, fmt.Errorf("reading the definitions that are built in: %w", err)
+		return nil, fmt.Errorf("reading the built-in definitions: %w", err)
 	}
 	for _, o := range objs {
 		if revision(o) == 0 {
-			return nil, fmt.Errorf("reading the definitions that are built in: %s has no revision", o.GetName())
+			return nil, fmt.Errorf("reading the built-in definitions: %s has no revision", o.GetName())
 		}
 	}
 	return objs, nil

@@ -29,10 +29,10 @@ func watched(ctx context.Context, cfg *rest.Config, asked []string, log *slog.Lo
 	}
 	refused = slices.DeleteFunc(slices.Clone(asked), func(ns string) bool { return slices.Contains(watch, ns) })
 	for _, ns := range refused {
-		log.Warn("no permissions in a namespace: its clouds are not looked at", "namespace", ns)
+		log.Warn("no permissions in a namespace: its clouds are ignored", "namespace", ns)
 	}
 	if len(watch) == 0 {
-		return nil, nil, fmt.Errorf("the operator may not list clouds in any of its namespaces (%q): give it permissions with ocadm init phase operator", asked)
+		return nil, nil, fmt.Errorf("the operator is not allowed to list clouds in any of its namespaces (%q); to grant the permission: ocadm init phase operator", asked)
 	}
 	return watch, refused, nil
 }
@@ -54,11 +54,11 @@ func optional() []right {
 		{func(l *lacking) *bool { return &l.nodes },
 			mayWatchNodes, nil, "no permission to watch nodes: lost ones cannot be reported", "watch nodes"},
 		{func(l *lacking) *bool { return &l.operations }, mayOperate, nil,
-			"operations are not defined, or there is no permission to run them: clouds stay at their versions", "run operations"},
+			"operations are not defined, or there is no permission to run them: clouds keep their versions", "run operations"},
 		{func(l *lacking) *bool { return &l.machines }, mayJoin, nil,
-			"machines are not defined, or there is no permission to join them: nodes are joined by hand", "join machines"},
+			"machines are not defined, or there is no permission to join them: nodes must be joined manually", "join machines"},
 		{func(l *lacking) *bool { return &l.jobs }, mayCreateJobs, func(o Options) bool { return o.without.machines || o.Image == "" },
-			"no permission to create Jobs: the operator itself works on machines", "create Jobs"},
+			"no permission to create Jobs: the operator itself connects to machines", "create Jobs"},
 	}
 }
 
@@ -71,7 +71,7 @@ func lookUp(ctx context.Context, cfg *rest.Config, o *Options) (lacking bool, er
 		}
 		if *r.missing(&o.without) = !yes; !yes && (r.moot == nil || !r.moot(*o)) {
 			lacking = true
-			o.Log.Warn(r.without + "; give it with ocadm init phase operator")
+			o.Log.Warn(r.without + "; to grant the permission: ocadm init phase operator")
 		}
 	}
 	return lacking, nil
@@ -94,14 +94,14 @@ func granted(cfg *rest.Config, refused []string, o Options) func(context.Context
 			}
 			// Errors are ignored: the next tick tries again.
 			if now, err := allowed(ctx, cfg, refused); err == nil && len(now) > 0 {
-				return fmt.Errorf("starting again to watch namespaces %q, where there are permissions now", now)
+				return fmt.Errorf("restarting to watch namespaces %q, for which permissions were granted", now)
 			}
 			for _, r := range optional() {
 				if !*r.missing(&o.without) {
 					continue
 				}
 				if yes, err := r.may(ctx, cfg, o); err == nil && yes {
-					return fmt.Errorf("starting again to %s, which it may do now", r.gained)
+					return fmt.Errorf("restarting to %s, which is now permitted", r.gained)
 				}
 			}
 		}
@@ -157,14 +157,14 @@ func mayCreateJobs(ctx context.Context, cfg *rest.Config, o Options) (bool, erro
 func mayWatch(ctx context.Context, cfg *rest.Config, namespaces []string, resource string) (bool, error) {
 	c, err := kubernetes.NewForConfig(cfg)
 	if err != nil {
-		return false, fmt.Errorf("asking for %s: %w", resource, err)
+		return false, fmt.Errorf("looking up %s: %w", resource, err)
 	}
 	known, err := c.Discovery().ServerResourcesForGroupVersion(v1alpha1.GroupVersion.String())
 	switch {
 	case apierrors.IsNotFound(err):
 		return false, nil
 	case err != nil:
-		return false, fmt.Errorf("asking for %s: %w", resource, err)
+		return false, fmt.Errorf("looking up %s: %w", resource, err)
 	case !slices.ContainsFunc(known.APIResources, func(r metav1.APIResource) bool { return r.Name == resource }):
 		return false, nil
 	}
@@ -188,12 +188,12 @@ func mayInAll(ctx context.Context, cfg *rest.Config, namespaces []string, right 
 func may(ctx context.Context, cfg *rest.Config, right authorizationv1.ResourceAttributes) (bool, error) {
 	c, err := kubernetes.NewForConfig(cfg)
 	if err != nil {
-		return false, fmt.Errorf("asking for permissions: %w", err)
+		return false, fmt.Errorf("checking permissions: %w", err)
 	}
 	review := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: &right}}
 	answer, err := c.AuthorizationV1().SelfSubjectAccessReviews().Create(ctx, review, metav1.CreateOptions{})
 	if err != nil {
-		return false, fmt.Errorf("asking for the permission to %s %s in namespace %q: %w", right.Verb, right.Resource, right.Namespace, err)
+		return false, fmt.Errorf("checking the permission to %s %s in namespace %q: %w", right.Verb, right.Resource, right.Namespace, err)
 	}
 	return answer.Status.Allowed, nil
 }

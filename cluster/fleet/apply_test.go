@@ -203,7 +203,7 @@ func TestIgnoreWays(t *testing.T) {
 	fx.machines[2].Lose(func(string, int, int) bool { return true })
 	res, err := fx.apply("", dry, func(o *fleet.Options) { o.Ignore = []string{"Ways"} })
 	fx.want(res, err, "a planned, b planned, c planned")
-	if err != nil || len(res.Machines[2].Findings) != 2 || !strings.HasPrefix(res.Ways, "6 ways between 3 machines, each with each other; control-plane nodes: a") {
+	if err != nil || len(res.Machines[2].Findings) != 2 || !strings.HasPrefix(res.Ways, "6 connections between 3 machines, each with every other; control-plane nodes: a") {
 		t.Errorf("%v %q %+v", err, res.Ways, res.Machines[2].Findings)
 	}
 	for _, m := range fx.machines {

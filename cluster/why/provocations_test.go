@@ -193,7 +193,7 @@ func others() []provocation {
 			s.effect("region", "database/region: Error 1044 (42000): Access denied for user 'ocadm'@'%' to database 'yunioncloud'")
 		}},
 		{"database-owned", func(s *Snapshot) {
-			s.effect("region", `database/region: database or account "yunioncloud" exists on the server, and this cloud did not make it`)
+			s.effect("region", `database/region: database or account "yunioncloud" exists on the server, but this cloud did not create it`)
 		}},
 		{"database-schema", func(s *Snapshot) { s.logs("default-region", "[fatal] database schema not in sync!") }},
 		{"database-gone", func(s *Snapshot) { s.logs("default-region", "Error 1049 (42000): Unknown database 'yunioncloud'") }},

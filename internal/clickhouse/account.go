@@ -86,7 +86,7 @@ func (a *Admin) checkAccount(op string, acc Account) (user, database string, err
 	case acc.Password == "":
 		return "", "", a.refuse(op, "an account needs a password")
 	case a.protected(acc.User):
-		return "", "", a.refuse(op, "it belongs to an administrator")
+		return "", "", a.refuse(op, "it is an administrator account")
 	}
 	return user, database, nil
 }
@@ -104,7 +104,7 @@ func (a *Admin) syncPassword(ctx context.Context, acc Account, alter string) (ch
 		return false, err
 	}
 	if err := a.VerifyAccount(ctx, acc); err != nil {
-		return true, fmt.Errorf("%w; its password was just set: is it allowed to log in from this address?", err)
+		return true, fmt.Errorf("%w; its password was just set: check whether the account may log in from this address", err)
 	}
 	return true, nil
 }
@@ -129,7 +129,7 @@ func (a *Admin) DropAccount(ctx context.Context, snap *Snapshot, user string) er
 		return a.refuse(op, err.Error())
 	}
 	if a.protected(user) {
-		return a.refuse(op, "it belongs to an administrator")
+		return a.refuse(op, "it is an administrator account")
 	}
 	if !snap.knows(user) {
 		return nil

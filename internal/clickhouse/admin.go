@@ -137,7 +137,7 @@ func (a *Admin) ours(op, name string) (string, error) {
 		return "", a.refuse(op, err.Error())
 	}
 	if slices.Contains(systemDatabases, strings.ToLower(name)) {
-		return "", a.refuse(op, "it belongs to the server")
+		return "", a.refuse(op, "it is a system database")
 	}
 	return quoted, nil
 }

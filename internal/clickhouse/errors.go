@@ -107,7 +107,7 @@ const codeExists = 493
 
 // remedies are appended to the server's message.
 var remedies = map[Class]string{
-	NoPrivilege: "; the account needs access_management, or SHOW USERS, CREATE USER, ALTER USER, DROP USER, and the privileges that it grants WITH GRANT OPTION",
+	NoPrivilege: "; the account needs access_management, or SHOW USERS, CREATE USER, ALTER USER, DROP USER, and WITH GRANT OPTION the privileges that it grants",
 	NotWritable: "; the server needs an access_control_path (or user_directories with local_directory), and no account of this name in users.xml",
 }
 
@@ -127,7 +127,7 @@ func (c Config) newError(op string, err error, secrets ...string) *Error {
 		}
 		e.Detail = fmt.Sprintf("%s (%d)", message(x), e.Code) + remedies[e.Class]
 		if e.Class == NotUnderstood { // the server's message quotes the statement
-			e.Detail = fmt.Sprintf("the server does not understand the statement (%d); ClickHouse 20.5 or later is required", e.Code)
+			e.Detail = fmt.Sprintf("the server rejects the syntax of the statement (%d); ClickHouse 20.5 or newer is required", e.Code)
 		}
 	} else {
 		e.err = err
@@ -161,10 +161,10 @@ func networkClass(err error) (Class, string) {
 		return Unreachable, "no answer in time"
 	}
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, net.ErrClosed) || errors.Is(err, ch.ErrClosed) {
-		return Unreachable, "the connection broke"
+		return Unreachable, "the connection was lost"
 	}
 	if _, ok := errors.AsType[net.Error](err); ok {
-		return Unreachable, "the connection broke"
+		return Unreachable, "the connection was lost"
 	}
-	return Unreachable, "the server there does not speak ClickHouse's native protocol without TLS (usually port 9000)"
+	return Unreachable, "the program at this address does not speak ClickHouse's native protocol without TLS (usually port 9000)"
 }

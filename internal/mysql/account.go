@@ -137,11 +137,11 @@ func (a *Admin) checkAccount(op string, acc Account) error {
 	}
 	switch {
 	case acc.Password == "":
-		return a.refuse(op, "an account without a password is not made")
+		return a.refuse(op, "an account needs a password")
 	case slices.Contains(systemSchemas, strings.ToLower(acc.Database)):
 		return a.refuse(op, fmt.Sprintf("the name of database %q is reserved", acc.Database))
 	case protected(acc.User, a.cfg.User):
-		return a.refuse(op, "it is an administrator's")
+		return a.refuse(op, "it is an administrator account")
 	}
 	return nil
 }
@@ -262,7 +262,7 @@ func verifyLogin(ctx context.Context, cfg Config, user, password, database strin
 	}
 	if i := strings.LastIndexByte(current, '@'); i < 0 || current[:i] != user {
 		return &Error{Class: AccessDenied, Op: op, Server: cfg.Addr(), User: user, Account: quoteAccount(current),
-			Detail: "the server took the login for account " + quoteAccount(current)}
+			Detail: "the server logged the client in as " + quoteAccount(current)}
 	}
 	for _, s := range statements {
 		if err := exec(ctx, login, db, s); err != nil {
@@ -280,7 +280,7 @@ func verifyLogin(ctx context.Context, cfg Config, user, password, database strin
 func (a *Admin) dropAccount(ctx context.Context, user string) error {
 	op := fmt.Sprintf("dropping account %q", user)
 	if protected(user, a.cfg.User) {
-		return a.refuse(op, "it is an administrator's")
+		return a.refuse(op, "it is an administrator account")
 	}
 	list, args := eachHost(user, DefaultHosts(), "")
 	if err := exec(ctx, a.cfg, a.runs(), "DROP USER IF EXISTS "+list, args...); err != nil {

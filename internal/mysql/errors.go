@@ -121,7 +121,7 @@ func (e *Error) Remedy() string {
 		host, port, _ := net.SplitHostPort(e.Server)
 		return fmt.Sprintf("check that a server listens on %s (its bind-address, firewalls in between), then: nc -vz %s %s", e.Server, host, port)
 	case AccessDenied:
-		return run(create, alter, grant) + "\nor give the password that the account has"
+		return run(create, alter, grant) + "\nor use the account's current password"
 	case HostNotAllowed:
 		return run(create, grant)
 	case HostBlocked:
@@ -134,21 +134,22 @@ func (e *Error) Remedy() string {
 		return run("ALTER USER "+account+" IDENTIFIED VIA mysql_native_password USING PASSWORD("+passwordPlaceholder+");  -- MariaDB",
 			"ALTER USER "+account+" IDENTIFIED WITH caching_sha2_password BY "+passwordPlaceholder+";  -- MySQL 8")
 	case TLSFailed:
-		return "make client and server agree on TLS (--mysql-tls, spec.mysql.tls.mode): give the CA that signed the server's certificate, or choose preferred where the server has no TLS"
+		return "match the TLS settings of client and server (--mysql-tls, spec.mysql.tls.mode): " +
+			"provide the CA that signed the server's certificate, or choose preferred if the server has no TLS"
 	case TooManyConnections:
 		return run("SET GLOBAL max_connections = 1000;") + "\nand set max_connections in the server's configuration"
 	case TooOld:
 		return fmt.Sprintf("use MySQL %s or MariaDB %s, or newer", minMySQL, minMariaDB)
 	case ReadOnly:
-		return "give the address of the primary, or make this server writable: SET GLOBAL read_only = OFF;"
+		return "use the address of the primary, or make this server writable: SET GLOBAL read_only = OFF;"
 	case NoCreate, NoCreateUser, NoGrantOption, NoTable:
 		return run(grant)
 	case Full:
-		return "make room in the data directory of the database server (SELECT @@datadir), or give it a larger volume"
+		return "make room in the data directory of the database server (SELECT @@datadir), or enlarge its volume"
 	case Locked:
-		return "wait until the other run has ended, or end it, and run the command again; the server frees the lock of a run that is gone within a minute"
+		return "wait for the other run to end, or stop it, then run the command again; the server releases the lock of a dead run within a minute"
 	case WeakPassword:
-		return "the server's password policy refuses the generated passwords; relax it: validate_password (MySQL), simple_password_check (MariaDB)"
+		return "the server's password policy rejects the generated passwords; relax it: validate_password (MySQL), simple_password_check (MariaDB)"
 	}
 	return ""
 }
@@ -191,7 +192,7 @@ func (c Config) newError(op string, err error, denied Class, secrets ...string) 
 func serverDetail(my *driverpkg.MySQLError) string {
 	switch my.Number {
 	case 1064:
-		return "the server does not understand the statement (1064)"
+		return "the server rejects the syntax of the statement (1064)"
 	case 1149:
 		return "syntax error (1149)"
 	}
@@ -236,7 +237,7 @@ func networkClass(err error) (Class, string) {
 	}
 	for _, e := range []error{driverpkg.ErrNativePassword, driverpkg.ErrOldPassword, driverpkg.ErrCleartextPassword, driverpkg.ErrUnknownPlugin} {
 		if errors.Is(err, e) {
-			return UnsupportedAuth, "the account's way of authentication is not supported by this client"
+			return UnsupportedAuth, "this client does not support the account's authentication method"
 		}
 	}
 	if errors.Is(err, context.DeadlineExceeded) {
@@ -247,7 +248,7 @@ func networkClass(err error) (Class, string) {
 	}
 	if errors.Is(err, driver.ErrBadConn) || errors.Is(err, driverpkg.ErrInvalidConn) || errors.Is(err, driverpkg.ErrMalformPkt) ||
 		errors.Is(err, driverpkg.ErrPktSync) {
-		return Unreachable, "the connection broke, or what answers there is no MySQL server: " + err.Error()
+		return Unreachable, "the connection was lost, or the program at this address is not a MySQL server: " + err.Error()
 	}
 	return Other, err.Error()
 }

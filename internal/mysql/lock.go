@@ -56,10 +56,10 @@ func (a *Admin) Exec(ctx context.Context, statement string) error {
 func (a *Admin) StillHolds(ctx context.Context) error {
 	got, err := strings1(ctx, a.cfg, a.on, "SELECT COALESCE(IS_USED_LOCK(?) = CONNECTION_ID(), 0)", a.on.name)
 	if err == nil && (len(got) != 1 || got[0] != "1") {
-		err = a.on.lost("the server has given it up")
+		err = a.on.lost("the server released it")
 	}
 	if err != nil {
-		return a.Fail(fmt.Sprintf("looking at lock %q", a.on.name), err)
+		return a.Fail(fmt.Sprintf("checking lock %q", a.on.name), err)
 	}
 	return nil
 }
@@ -98,7 +98,7 @@ type holder struct {
 // lost returns the error of a statement whose lock is gone.
 func (h *holder) lost(why string) error {
 	return &Error{Class: Unreachable, Op: fmt.Sprintf("keeping lock %q", h.name), Server: h.cfg.Addr(), User: h.cfg.User,
-		Detail: "it is lost, and another run may hold it now: " + why}
+		Detail: "the lock was lost, and another run may hold it now: " + why}
 }
 
 func (h *holder) judge(err error) error {
@@ -187,7 +187,7 @@ func (a *Admin) take(ctx context.Context, h *holder, waiting func(string)) error
 		}
 		who := h.other(ctx)
 		if time.Since(began) >= wait {
-			return &Error{Class: Locked, Op: op, Server: a.cfg.Addr(), User: a.cfg.User, Detail: fmt.Sprintf("%s holds it, and has not ended within %s", who, wait)}
+			return &Error{Class: Locked, Op: op, Server: a.cfg.Addr(), User: a.cfg.User, Detail: fmt.Sprintf("%s holds it and did not end within %s", who, wait)}
 		}
 		if waiting != nil && who != said {
 			said = who

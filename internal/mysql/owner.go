@@ -83,7 +83,7 @@ type NotOurs struct {
 	Owner Owner
 }
 
-func (e *NotOurs) Error() string { return strings.Join(e.Names, ", ") + " are not the cloud's" }
+func (e *NotOurs) Error() string { return strings.Join(e.Names, ", ") + ": not owned by this cloud" }
 
 // owners reads the markers. A server that has never had a cloud has no such table.
 func (a *Admin) owners(ctx context.Context) (map[thing]Owner, bool, error) {
@@ -99,7 +99,7 @@ func (a *Admin) owners(ctx context.Context) (map[thing]Owner, bool, error) {
 		return out, false, nil
 	}
 	if err != nil {
-		return nil, false, a.fail("reading who owns which database", err, NoTable)
+		return nil, false, a.fail("reading the owners of the databases", err, NoTable)
 	}
 	return out, true, nil
 }
@@ -182,7 +182,7 @@ func (o obstacle) String() string {
 	if o.owner.ID != "" {
 		return fmt.Sprintf("%s belongs to cloud %s", o.thing, o.owner)
 	}
-	return o.thing.String() + " exists, and this cloud did not make it"
+	return o.thing.String() + " exists, but this cloud did not create it"
 }
 
 // proven reports whether the existing account belongs to this cloud: it can log in to each of its existing databases with the password that only this
@@ -258,7 +258,7 @@ func (a *Admin) takeOver(ctx context.Context, snap *Snapshot, t thing, from Owne
 // own claims one thing that was not claimed before, and returns an error if it is not the cloud's.
 func (a *Admin) own(ctx context.Context, op string, snap *Snapshot, w Want) error {
 	if a.cfg.Owner.ID == "" {
-		return a.refuse(op, "no owner is given")
+		return a.refuse(op, "no owner is set")
 	}
 	// What an earlier Claim has refused stays refused.
 	if why, is := snap.obstacle(w); is {
@@ -303,7 +303,7 @@ func (a *Admin) Owned(ctx context.Context) (databases, accounts []string, err er
 // DropOwned drops every database and account that carries this cloud's marker, each followed by its marker, and nothing else.
 func (a *Admin) DropOwned(ctx context.Context) error {
 	if a.cfg.Owner.ID == "" {
-		return a.refuse("dropping the databases of the cloud", "no owner is given")
+		return a.refuse("dropping the databases of the cloud", "no owner is set")
 	}
 	databases, accounts, err := a.Owned(ctx)
 	if err != nil {
@@ -325,7 +325,7 @@ func (a *Admin) DropOwned(ctx context.Context) error {
 func (a *Admin) unmark(ctx context.Context, t thing) error {
 	err := exec(ctx, a.cfg, a.runs(), "DELETE FROM "+ownersTable+" WHERE kind = ? AND name = ? AND id = ?", t.kind, t.name, a.cfg.Owner.ID)
 	if err != nil {
-		return a.fail("forgetting "+t.String(), err, NoTable)
+		return a.fail("removing the owner record of "+t.String(), err, NoTable)
 	}
 	return nil
 }

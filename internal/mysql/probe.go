@@ -46,7 +46,7 @@ func Inspect(ctx context.Context, cfg Config) (Report, error) {
 	}
 	if !mayGrant(grants) {
 		r.add(&Error{Class: NoGrantOption, Op: "reading the account's grants", Server: cfg.Addr(), User: cfg.User, Account: a.info.Account,
-			Detail: "it may not give privileges to the cloud's services (no WITH GRANT OPTION on *.*)"})
+			Detail: "it cannot grant privileges to the cloud's services (no WITH GRANT OPTION on *.*)"})
 	}
 	return r, r.err()
 }

@@ -48,13 +48,13 @@ func checkName(name string, limit int) error {
 	case utf8.RuneCountInString(name) > limit:
 		return fmt.Errorf("it is longer than %d characters", limit)
 	case strings.ContainsRune(name, 0):
-		return errors.New("it holds a zero character")
+		return errors.New("it contains a NUL character")
 	case strings.HasSuffix(name, " "):
 		return errors.New("it ends with a space")
 	}
 	for _, r := range name {
 		if r > 0xFFFF {
-			return errors.New("it holds a character outside the basic plane")
+			return errors.New("it contains a character outside the Basic Multilingual Plane")
 		}
 	}
 	return nil

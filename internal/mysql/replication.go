@@ -133,32 +133,32 @@ func (a *Admin) Begin(ctx context.Context, at string) error {
 	if at != "" {
 		statements = append(statements, "SET GLOBAL gtid_binlog_state = "+QuoteString(at))
 	}
-	return a.each(ctx, "beginning the binary log", append(statements, "SET GLOBAL gtid_slave_pos = "+QuoteString(at)))
+	return a.each(ctx, "resetting the binary log", append(statements, "SET GLOBAL gtid_slave_pos = "+QuoteString(at)))
 }
 
 // StopReceiving closes the connection of a replica to its source, so that no more commits there are acknowledged.
 func (a *Admin) StopReceiving(ctx context.Context) error {
-	return a.each(ctx, "ending the connection to the source", []string{"STOP SLAVE IO_THREAD"})
+	return a.each(ctx, "closing the connection to the source", []string{"STOP SLAVE IO_THREAD"})
 }
 
 // StartReceiving resumes a replica.
 func (a *Admin) StartReceiving(ctx context.Context) error {
-	return a.each(ctx, "continuing to replicate", []string{"START SLAVE"})
+	return a.each(ctx, "resuming replication", []string{"START SLAVE"})
 }
 
 // Unfollow ends replication, and forgets the source.
 func (a *Admin) Unfollow(ctx context.Context) error {
-	return a.each(ctx, "ending replication", []string{"STOP SLAVE", "RESET SLAVE ALL"})
+	return a.each(ctx, "stopping replication", []string{"STOP SLAVE", "RESET SLAVE ALL"})
 }
 
 // SetSemiSync turns semi-synchronous replication on or off. Turning it off releases the commits that wait.
 func (a *Admin) SetSemiSync(ctx context.Context, on bool) error {
-	return a.each(ctx, "switching semi-synchronous replication", []string{"SET GLOBAL rpl_semi_sync_master_enabled = " + map[bool]string{true: "ON", false: "OFF"}[on]})
+	return a.each(ctx, "setting semi-synchronous replication", []string{"SET GLOBAL rpl_semi_sync_master_enabled = " + map[bool]string{true: "ON", false: "OFF"}[on]})
 }
 
 // ReloadCertificates makes the server reload its certificate. LOCAL keeps the statement out of the binary log.
 func (a *Admin) ReloadCertificates(ctx context.Context) error {
-	return a.each(ctx, "reading the certificate again", []string{"FLUSH LOCAL SSL"})
+	return a.each(ctx, "reloading the certificate", []string{"FLUSH LOCAL SSL"})
 }
 
 // MakeDatabases creates empty databases.
@@ -205,7 +205,7 @@ func (a *Admin) AccountStatements(ctx context.Context) ([]string, error) {
 
 // MakeAccounts runs the statements from AccountStatements.
 func (a *Admin) MakeAccounts(ctx context.Context, statements []string) error {
-	return a.each(ctx, "making the accounts", statements, statements...)
+	return a.each(ctx, "creating the accounts", statements, statements...)
 }
 
 func (a *Admin) each(ctx context.Context, op string, statements []string, secrets ...string) error {

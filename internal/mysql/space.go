@@ -86,7 +86,7 @@ func (a *Admin) Room(ctx context.Context) (Room, error) {
 	}
 	all, err := a.disks(ctx)
 	if my, ok := errors.AsType[*driverpkg.MySQLError](err); ok && my.Number == unknownTable {
-		r.Unknown = "the server reports it only with its plugin disks, which is not loaded"
+		r.Unknown = "the server reports it only with the plugin disks, which is not loaded"
 		return r, nil
 	}
 	if err != nil {
@@ -115,7 +115,7 @@ func (a *Admin) Fit(ctx context.Context, op string, bytes int64) error {
 	}
 	return &Error{
 		Class: Full, Op: op, Server: a.cfg.Addr(), User: a.cfg.User,
-		Detail: fmt.Sprintf("%d MiB are free in %s, and %d MiB are needed", r.Free>>20, r.Directory, r.Takes(bytes)>>20),
+		Detail: fmt.Sprintf("%d MiB are free in %s, but %d MiB are needed", r.Free>>20, r.Directory, r.Takes(bytes)>>20),
 	}
 }
 

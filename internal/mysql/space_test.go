@@ -77,7 +77,7 @@ func TestRoom(t *testing.T) {
 	if err := a.Fit(t.Context(), "copying", 1<<20); err != nil {
 		t.Error(err)
 	}
-	if err := a.Fit(t.Context(), "copying", 1<<60); ClassOf(err) != Full || !strings.Contains(err.Error(), fmt.Sprintf("and %d MiB are needed", 1<<40)) {
+	if err := a.Fit(t.Context(), "copying", 1<<60); ClassOf(err) != Full || !strings.Contains(err.Error(), fmt.Sprintf("but %d MiB are needed", 1<<40)) {
 		t.Errorf("got %v", err)
 	}
 }

@@ -43,12 +43,12 @@ func (c Config) tls() (t *tls.Config, fallback bool, err error) {
 	var roots *x509.CertPool
 	if c.CA != "" {
 		if !verify {
-			return nil, false, fmt.Errorf("certificates of authorities are given, and mode %q does not look at them: use %s or %s", c.TLS, TLSVerifyCA,
+			return nil, false, fmt.Errorf("CA certificates are set, but mode %q ignores them: use %s or %s", c.TLS, TLSVerifyCA,
 				TLSVerifyIdentity)
 		}
 		roots = x509.NewCertPool()
 		if !roots.AppendCertsFromPEM([]byte(c.CA)) {
-			return nil, false, errors.New("the certificates of authorities hold no certificate in PEM")
+			return nil, false, errors.New("the CA setting contains no PEM certificate")
 		}
 	}
 	t = &tls.Config{MinVersion: tls.VersionTLS12, ServerName: c.Host, RootCAs: roots}
@@ -73,7 +73,7 @@ func (c Config) tls() (t *tls.Config, fallback bool, err error) {
 
 func verifyChain(s tls.ConnectionState, roots *x509.CertPool) error {
 	if len(s.PeerCertificates) == 0 {
-		return errors.New("the server showed no certificate")
+		return errors.New("the server presented no certificate")
 	}
 	between := x509.NewCertPool()
 	for _, c := range s.PeerCertificates[1:] {

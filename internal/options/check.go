@@ -60,7 +60,7 @@ func (t Table) unknown(component, key string) string {
 	what := "is not known to " + component
 	if flat := strings.ToLower(strings.ReplaceAll(key, "-", "_")); flat != key {
 		if _, ok := t[flat]; ok {
-			return fmt.Sprintf("%s; it is written %q", what, flat)
+			return fmt.Sprintf("%s; write %q", what, flat)
 		}
 	}
 	for name, o := range t {
@@ -194,7 +194,7 @@ func (o Option) Expected() string {
 	case Int:
 		return "a whole number"
 	case Uint:
-		return "a whole number that is not negative"
+		return "a non-negative whole number"
 	case Number:
 		return "a number"
 	case Bool:
@@ -206,7 +206,7 @@ func (o Option) Expected() string {
 	case Map:
 		return `a mapping such as {"a": "b"}`
 	}
-	return "a text"
+	return "text"
 }
 
 func given(key string, n *yaml.Node) string {

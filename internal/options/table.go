@@ -79,7 +79,7 @@ func ParseFile(data []byte) (File, error) {
 	for _, list := range []map[string]Option{f.Options, f.Extra} {
 		for name, o := range list {
 			if !slices.Contains([]Type{Text, Int, Uint, Number, Bool, List, Ints, Map}, o.Type) {
-				return File{}, fmt.Errorf("option %s has the unknown type %q", name, o.Type)
+				return File{}, fmt.Errorf("option %s has unknown type %q", name, o.Type)
 			}
 		}
 	}

@@ -93,7 +93,7 @@ func Check(ctx context.Context, s, old *Spec) ([]Violation, error) {
 	if compiled.checker == nil {
 		c, err := compile()
 		if err != nil {
-			return nil, fmt.Errorf("reading the CRD that is built in: %w", err)
+			return nil, fmt.Errorf("reading the built-in CRD: %w", err)
 		}
 		compiled.checker = c
 	}

@@ -53,7 +53,7 @@ func PlanConfig(c component.Component, cm *corev1.ConfigMap, here string, ours f
 		return Options{}, nil
 	}
 	if other := OtherServer(c, cm.Data[ConfigKey], here); other != "" {
-		return Options{}, fmt.Errorf("its sql_connection leads to %s and spec.mysql to %s: write into the ConfigMap which of the two holds the data",
+		return Options{}, fmt.Errorf("its sql_connection points to %s, but spec.mysql points to %s: set sql_connection in the ConfigMap to the server that holds the data",
 			other, here)
 	}
 	public, secret, err := ours()
@@ -106,7 +106,7 @@ func UserOptions(c component.Component, cm *corev1.ConfigMap, ours map[string]st
 	}
 	live := parse(c, file)
 	if live == nil && strings.TrimSpace(file) != "" {
-		return Options{}, fmt.Errorf("its key %s cannot be read", ConfigKey)
+		return Options{}, fmt.Errorf("its key %s cannot be parsed", ConfigKey)
 	}
 	out := Options{Kept: map[string]string{}}
 	written, known := lastWritten(c, cm)
@@ -123,7 +123,7 @@ func UserOptions(c component.Component, cm *corev1.ConfigMap, ours map[string]st
 		}
 		text, err := render.OptionText(value)
 		if err != nil {
-			return Options{}, fmt.Errorf("its option %s cannot be read", name)
+			return Options{}, fmt.Errorf("its option %s cannot be parsed", name)
 		}
 		if !known {
 			usual, rendered := ours[name]

@@ -89,7 +89,7 @@ func collect(cr *unstructured.Unstructured, cloud *v1alpha1.OnecloudCluster, all
 	for _, u := range objects {
 		text, err := u.MarshalJSON()
 		if err != nil {
-			return out, fmt.Errorf("keeping %s %q: %w", u.GetKind(), u.GetName(), err)
+			return out, fmt.Errorf("saving %s %q: %w", u.GetKind(), u.GetName(), err)
 		}
 		out.Objects = append(out.Objects, backup.Object{Kind: u.GetKind(), Name: u.GetName(), JSON: text})
 	}
@@ -182,7 +182,7 @@ const lastApplied = "kubectl.kubernetes.io/last-applied-configuration"
 func bare(o client.Object, kind string) (*unstructured.Unstructured, error) {
 	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(o)
 	if err != nil {
-		return nil, fmt.Errorf("keeping %s %q: %w", kind, o.GetName(), err)
+		return nil, fmt.Errorf("saving %s %q: %w", kind, o.GetName(), err)
 	}
 	from := &unstructured.Unstructured{Object: content}
 	out := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": kind}}

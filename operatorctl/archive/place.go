@@ -55,7 +55,7 @@ func (p Place) Objects(c backup.Contents) ([]*unstructured.Unstructured, error) 
 		}
 	}
 	if cloud == nil {
-		return nil, fmt.Errorf("the backup holds no %s", v1alpha1.Kind)
+		return nil, fmt.Errorf("the backup contains no %s", v1alpha1.Kind)
 	}
 	set := func(v any, path ...string) {
 		_ = unstructured.SetNestedField(cloud.Object, v, append([]string{"spec"}, path...)...)
@@ -74,7 +74,7 @@ func (p Place) Objects(c backup.Contents) ([]*unstructured.Unstructured, error) 
 		}
 		server, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&at)
 		if err != nil {
-			return nil, fmt.Errorf("writing the database server: %w", err)
+			return nil, fmt.Errorf("encoding the database server: %w", err)
 		}
 		if tls, there, _ := unstructured.NestedMap(cloud.Object, "spec", "mysql", "tls"); there && at.TLS.Mode == "" {
 			server["tls"] = tls
@@ -155,7 +155,7 @@ func Put(ctx context.Context, c client.Client, manager string, objects []*unstru
 			return lines, err
 		}
 		if changed {
-			lines = append(lines, fmt.Sprintf("%s %s: the passwords of the backup", u.GetKind(), u.GetName()))
+			lines = append(lines, fmt.Sprintf("%s %s: passwords restored from the backup", u.GetKind(), u.GetName()))
 		}
 	}
 	return lines, nil

@@ -7,7 +7,7 @@ import "yunion.io/x/ocadm/operatorctl/component"
 func ansibleserver() component.Component {
 	return service(30890, component.Component{
 		Name: "ansibleserver", Summary: "runs Ansible playbooks",
-		Single:    "the copy that began a playbook is the only one that knows of it",
+		Single:    "only the copy that started a playbook can track it",
 		Products:  withAI,
 		Workload:  component.Workload{ContainerName: "server", ReadReplicas: true, Security: usualRights()},
 		Database:  &component.Database{Name: "yunionansible"},

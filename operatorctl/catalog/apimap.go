@@ -8,7 +8,7 @@ import "yunion.io/x/ocadm/operatorctl/component"
 func apimap() component.Component {
 	return service(31999, component.Component{
 		Name: "apimap", SpecKey: "apiMap", Summary: "API routing map",
-		Single:       "whether two copies can serve at once is not known",
+		Single:       "it is not known whether two copies can serve at once",
 		Releases:     component.Releases{First: "v3.10.2"},
 		Products:     []component.Product{component.FullStack, component.Edge},
 		OffByDefault: true,

@@ -15,7 +15,7 @@ import (
 // backup makes a backup of the cloud every night. It runs this program, not one of the cloud's; the program reads further settings from the spec.
 func backup() component.Component {
 	return component.Component{
-		Name: "backup", SpecKey: "backup", Summary: "backs the cloud up every night, and proves each backup",
+		Name: "backup", SpecKey: "backup", Summary: "backs up the cloud every night and proves each backup",
 		OffByDefault: true,
 		Image:        component.Image{Reference: component.OwnImage},
 		Workload: component.Workload{

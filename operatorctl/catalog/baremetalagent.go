@@ -8,7 +8,7 @@ import "yunion.io/x/ocadm/operatorctl/component"
 func baremetalAgent() component.Component {
 	return component.Component{
 		Name: "baremetal-agent", SpecKey: "baremetalagent", StatusKey: "baremetalagent", EarlierSection: "baremetal", Summary: "installs bare-metal machines",
-		Single:   "a machine has one agent in its zone",
+		Single:   "one agent manages the machines of a zone",
 		Products: []component.Product{component.FullStack, component.Edge},
 		After:    []string{"keystone", "region"},
 		Workload: component.Workload{

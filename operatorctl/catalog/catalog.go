@@ -89,7 +89,7 @@ const cloudCritical = "system-cluster-critical"
 
 // The reasons why some components run once.
 const (
-	closedSource = "its source is not public: whether two copies can serve at once is not known"
+	closedSource = "its source is not public, so it is not known whether two copies can serve at once"
 	ownVolume    = "its data is in a volume with one writer"
 )
 

@@ -99,7 +99,7 @@ func TestAfterIsKnownAndAcyclic(t *testing.T) {
 	var visit func(name string, path []string)
 	visit = func(name string, path []string) {
 		if slices.Contains(path, name) {
-			t.Fatalf("%s wait for each other", strings.Join(append(path, name), " → "))
+			t.Fatalf("%s depend on each other", strings.Join(append(path, name), " → "))
 		}
 		next, known := after[name]
 		if !known {

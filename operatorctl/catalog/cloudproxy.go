@@ -7,7 +7,7 @@ import "yunion.io/x/ocadm/operatorctl/component"
 func cloudproxy() component.Component {
 	return service(30882, component.Component{
 		Name: "cloudproxy", Summary: "proxies to machines in other networks",
-		Single:   "it runs an agent of a fixed name, which forwards ports of its own",
+		Single:   "it runs an agent with a fixed name, which forwards its own ports",
 		Releases: component.Releases{First: "v3.7.0"},
 		Products: withoutAI,
 		Image:    component.Image{Name: "cloudproxy"},

@@ -8,7 +8,7 @@ import "yunion.io/x/ocadm/operatorctl/component"
 func monitor() component.Component {
 	return service(30093, component.Component{
 		Name: "monitor", Summary: "metrics and alerts",
-		Single:   "each copy would evaluate every alert, and send it",
+		Single:   "each copy would evaluate and send every alert",
 		After:    append(timeSeries(), "keystone"),
 		Image:    component.Image{EE: "monitor-ee", EEFor: eeOnly, Hyper: true},
 		Config:   &component.Config{Groups: withClickHouse, Options: syncTables},

@@ -7,7 +7,7 @@ import "yunion.io/x/ocadm/operatorctl/component"
 func notify() component.Component {
 	return service(30777, component.Component{
 		Name: "notify", Summary: "e-mail and messages to users",
-		Single:   "each copy would send again what could not be sent",
+		Single:   "each copy would resend every failed message",
 		Workload: component.Workload{DBInit: true, EtcdTLS: true},
 		Config:   &component.Config{Groups: withClickHouse},
 		Database: &component.Database{Name: "notify"},

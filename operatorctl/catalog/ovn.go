@@ -18,7 +18,7 @@ var openvswitchImage = component.Image{Name: "openvswitch", Tag: "2.12.4-2026041
 func ovnNorth() component.Component {
 	return component.Component{
 		Name: "ovn-north", SpecKey: "ovnNorth", StatusKey: "ovnNorth", Summary: "OVN databases and ovn-northd",
-		Single:   "the network's databases are in its container, and have one writer",
+		Single:   "its container holds the network's databases, which have one writer",
 		Products: withHosts, Gate: localVPC,
 		Image: openvswitchImage,
 		Workload: component.Workload{

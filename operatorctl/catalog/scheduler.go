@@ -8,7 +8,7 @@ import "yunion.io/x/ocadm/operatorctl/component"
 func scheduler() component.Component {
 	return service(30887, component.Component{
 		Name: "scheduler", Summary: "places virtual machines on hosts",
-		Single:   "it remembers recent placements until region knows them",
+		Single:   "it keeps recent placements in memory until region has recorded them",
 		After:    []string{"keystone", "region"},
 		Workload: component.Workload{Memory: "128Mi"},
 		Config: &component.Config{AccountOf: "region", StoredIn: "region2", Options: func(in component.Inputs) map[string]any {

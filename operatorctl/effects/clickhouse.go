@@ -47,8 +47,8 @@ func (in Input) mayUse(ctx context.Context, admin *clickhouse.Admin, snap *click
 	if err != nil || whose != clickhouse.Foreign || slices.Contains(in.Adopt.Names, acc.Database) {
 		return err
 	}
-	return fmt.Errorf("database or account %q exists on the ClickHouse server, and this cloud did not make it; "+
-		"to use what exists and give the account a new password: kubectl -n %s annotate --overwrite oc %s %s=%s",
+	return fmt.Errorf("database or account %q exists on the ClickHouse server, but this cloud did not create it; "+
+		"to use the existing ones and set a new password for the account: kubectl -n %s annotate --overwrite oc %s %s=%s",
 		acc.Database, in.Cluster.Namespace, in.Cluster.Name, v1alpha1.AnnotationAdoptDatabases, acc.Database)
 }
 

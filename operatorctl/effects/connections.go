@@ -228,7 +228,7 @@ func (c *Connections) For(a Access) Clients {
 		Denied: func(err error) bool {
 			return mysql.IsDenied(err) || clickhouse.IsDenied(err) || identity.IsLoginRefused(err, AdminUser)
 		},
-		Advice: fmt.Sprintf("if the password of %s was changed, put the new one into Secret %s under %s, or into spec.keystone.bootstrapPassword if that is set",
+		Advice: fmt.Sprintf("if the password of %s was changed, store the new one in Secret %s under key %s, or in spec.keystone.bootstrapPassword if that is set",
 			AdminUser, a.Cluster.Object(v1alpha1.SecretCredentials), component.BootstrapPassword),
 	}
 }
@@ -293,7 +293,7 @@ const AdminUser = "sysadmin"
 
 func (c *Connections) openIdentity(a Access) (*identity.Client, error) {
 	if !a.Cluster.Runs(identityName) {
-		return nil, fmt.Errorf("component %q is off", identityName)
+		return nil, fmt.Errorf("component %q is disabled", identityName)
 	}
 	url, password := internalURL(a.Cluster, identityName, "admin", "/v3"), a.Credentials[component.BootstrapPassword]
 	return c.identity.get(Input{}.hash(url, password, string(a.CAPEM)), func() (*identity.Client, func(), error) {
@@ -315,7 +315,7 @@ func (c *Connections) openIdentity(a Access) (*identity.Client, error) {
 func Transport(o Options, ca []byte) (http.RoundTripper, error) {
 	pool := x509.NewCertPool()
 	if !pool.AppendCertsFromPEM(ca) {
-		return nil, errors.New("reading the CA of the cloud: no certificate in it")
+		return nil, errors.New("reading the CA of the cloud: it contains no certificate")
 	}
 	t := &http.Transport{
 		TLSClientConfig: &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}, DialContext: o.Dial,

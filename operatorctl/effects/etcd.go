@@ -48,7 +48,7 @@ func keepEtcd(ctx context.Context, cl Clients, in Input) (bool, error) {
 	lost := lostEtcd(in)
 	if size := int(in.Cluster.Components[etcdName].Replicas); size > 1 && 2*(size-len(lost)) <= size {
 		return false, errors.Join(cl.SetState(ctx, etcdName, nil), fmt.Errorf("%d of %d members have lost their disks, which leaves no majority: "+
-			"let them start over, without the leases and caches: kubectl -n %s delete --wait=false pvc,pod -l %s=%s,%s=%s", len(lost), size,
+			"restart them with empty disks, which loses the leases and caches: kubectl -n %s delete --wait=false pvc,pod -l %s=%s,%s=%s", len(lost), size,
 			in.Cluster.Namespace, v1alpha1.LabelComponent, etcdName, v1alpha1.LabelInstance, in.Cluster.Instance))
 	}
 	changed, err := tendEtcd(ctx, cl, in, lost)
@@ -111,7 +111,7 @@ func rejoinEtcd(ctx context.Context, cl Clients, c *etcd.Client, in Input, lost 
 		})
 		if replaced {
 			cl.Notify(Notice{Component: etcdName, Warning: true, Reason: "EtcdMemberReplaced", Text: fmt.Sprintf(
-				"member %s of etcd had lost its disk: it was removed and added again, and joins when its container starts next. If it does not, "+
+				"etcd member %s lost its disk: it was removed and added again, and joins at the next start of its container. If it does not join, "+
 					"give it an empty volume: kubectl -n %s delete --wait=false pvc/data-%s pod/%s", pod, in.Cluster.Namespace, pod, pod)})
 		}
 		if err != nil {
@@ -137,7 +137,7 @@ func liftEtcd(ctx context.Context, cl Clients, c *etcd.Client) (bool, error) {
 		return false, err
 	}
 	cl.Notify(Notice{Component: etcdName, Warning: true, Reason: "EtcdNoSpace", Text: fmt.Sprintf(
-		"etcd was full and took no writes: dropping old revisions and defragmenting made %d MiB of %d MiB, and the alarm of %s was lifted",
+		"etcd was full and rejected writes: dropping old revisions and defragmenting left %d MiB of %d MiB, and the alarm of %s was cleared",
 		lifted.After>>20, lifted.Before>>20, strings.Join(lifted.Members, ", "))})
 	if err == nil && lifted.After > lifted.Before*3/4 {
 		err = fmt.Errorf("etcd is nearly full: %d MiB are in use; raise spec.etcd.etcdBackendQuotaSize (in MiB)", lifted.After>>20)

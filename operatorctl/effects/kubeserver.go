@@ -35,7 +35,7 @@ func install(ctx context.Context, s session, in Input, list []software) (bool, e
 	}
 	err := k8s.Read(ctx, kubeClusters, systemCluster, "components-status", &state)
 	if identity.IsNotFound(err) {
-		return false, Waiting{For: "kubeserver to know the cluster it runs in", Retry: longRetry}
+		return false, Waiting{For: "kubeserver to register the cluster it runs in", Retry: longRetry}
 	}
 	if err != nil {
 		return false, err
@@ -63,7 +63,7 @@ func installOne(ctx context.Context, k8s identity.Records, in Input, s software,
 		if err := perform("disable-component", map[string]any{"type": s.name}); err != nil {
 			return false, err
 		}
-		return true, fmt.Errorf("kubeserver could not install %s: its status was %s; it was taken back and is tried again", s.name, status)
+		return true, fmt.Errorf("kubeserver could not install %s: its status was %s; the installation was removed and is retried", s.name, status)
 	case enabled:
 		return false, perform("update-component", params)
 	}

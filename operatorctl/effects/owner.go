@@ -36,9 +36,9 @@ func (in Input) foreign(err error) error {
 	if !is {
 		return err
 	}
-	why, what := "to use what exists and give the accounts new passwords", strings.Join(e.Names, ",")
+	why, what := "to use the existing ones and set new passwords for the accounts", strings.Join(e.Names, ",")
 	if e.Owner.ID != "" {
-		why, what = "if that cloud is gone for good, to take its databases and accounts", e.Owner.String()
+		why, what = "if that cloud no longer exists, to take over its databases and accounts", e.Owner.String()
 	}
 	return fmt.Errorf("%w; %s: kubectl -n %s annotate --overwrite oc %s %s=%s", err, why, in.Cluster.Namespace, in.Cluster.Name,
 		v1alpha1.AnnotationAdoptDatabases, what)

@@ -277,7 +277,7 @@ func Typed(scheme *runtime.Scheme, kind schema.GroupVersionKind, fields map[stri
 	}
 	o, ok := typed.(client.Object)
 	if !ok {
-		return nil, fmt.Errorf("%s is no object", kind.Kind)
+		return nil, fmt.Errorf("%s is not an object", kind.Kind)
 	}
 	o.GetObjectKind().SetGroupVersionKind(kind)
 	return o, nil

@@ -100,7 +100,7 @@ func TestConflictIsReportedAndNotFought(t *testing.T) {
 		t.Errorf("%d writes against a budget of %d", b.writes, conflictBudget)
 	}
 	f := last.Conflict
-	if f == nil || f.Reason != ReasonConflict || !strings.Contains(f.Error(), `meddler changes data.option again and again`) || !f.Until.After(b.clock) {
+	if f == nil || f.Reason != ReasonConflict || !strings.Contains(f.Error(), `meddler changes data.option repeatedly`) || !f.Until.After(b.clock) {
 		t.Fatalf("%+v", f)
 	}
 	// It is corrected now and then, at growing intervals, and stays reported.
@@ -140,7 +140,7 @@ func TestDeletingAgainAndAgainIsAConflict(t *testing.T) {
 		_ = b.api.Delete(t.Context(), config(""))
 		b.Forget(KeyOf(config("")), "")
 	}
-	if last.Conflict == nil || !strings.Contains(last.Conflict.Error(), "deletes it again and again") || b.writes > conflictBudget+1 {
+	if last.Conflict == nil || !strings.Contains(last.Conflict.Error(), "deletes it repeatedly") || b.writes > conflictBudget+1 {
 		t.Errorf("%v, %d writes", last.Conflict, b.writes)
 	}
 }

@@ -80,7 +80,7 @@ func (a *Applier) mayRepair(ctx context.Context, key Key, where string) (ok bool
 }
 
 func (a *Applier) describe(ctx context.Context, key Key, where string) error {
-	advice := "it is left as it is for a while: make that stop, or "
+	advice := "it is left unchanged for a while: stop the other client, or "
 	switch key.GVK.Kind {
 	case "Deployment", "StatefulSet", "DaemonSet", "CronJob":
 		advice += "annotate the object with onecloud.yunion.io/paused=true"
@@ -88,9 +88,9 @@ func (a *Applier) describe(ctx context.Context, key Key, where string) error {
 		advice += "name its component in annotation onecloud.yunion.io/paused of the cloud"
 	}
 	if where == "" {
-		return fmt.Errorf("%s %q: another client deletes it again and again; %s", key.GVK.Kind, key.Name, advice)
+		return fmt.Errorf("%s %q: another client deletes it repeatedly; %s", key.GVK.Kind, key.Name, advice)
 	}
-	return fmt.Errorf("%s %q: %s changes %s again and again; %s", key.GVK.Kind, key.Name, a.rival(ctx, key, where),
+	return fmt.Errorf("%s %q: %s changes %s repeatedly; %s", key.GVK.Kind, key.Name, a.rival(ctx, key, where),
 		strings.TrimPrefix(where, "."), advice)
 }
 

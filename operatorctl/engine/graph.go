@@ -20,9 +20,9 @@ func Order(names []string, after func(name string) []string) ([]string, error) {
 		case slices.Contains(out, n):
 			return nil
 		case slices.Contains(path, n):
-			return fmt.Errorf("%s wait for each other", strings.Join(append(path[slices.Index(path, n):], n), " → "))
+			return fmt.Errorf("%s depend on each other", strings.Join(append(path[slices.Index(path, n):], n), " → "))
 		case !slices.Contains(names, n):
-			return fmt.Errorf("%q comes after %q, which does not exist", path[len(path)-1], n)
+			return fmt.Errorf("%q depends on %q, which does not exist", path[len(path)-1], n)
 		}
 		for _, a := range after(n) {
 			if err := visit(a, append(path, n)); err != nil {

@@ -50,7 +50,7 @@ type settling struct {
 func (s *settling) refuse(what string) {
 	command := fmt.Sprintf("kubectl -n %s delete %s %s", s.namespace, strings.ToLower(s.kind), s.name)
 	s.refused = &Refusal{Reason: ReasonImmutable,
-		Err: fmt.Errorf("%s %q: %s; it cannot change: to have it recreated, run: %s", s.kind, s.name, what, command)}
+		Err: fmt.Errorf("%s %q: %s; it cannot be changed: to recreate it, run: %s", s.kind, s.name, what, command)}
 }
 
 func (s *settling) keep(format string, args ...any) {
@@ -77,7 +77,7 @@ func (s *settling) selector() {
 	}
 	parsed, err := metav1.LabelSelectorAsSelector(&selector)
 	if err != nil || !parsed.Matches(labels.Set(pod)) {
-		s.refuse("it selects pods by " + metav1.FormatLabelSelector(&selector) + ", and its pods carry other labels now")
+		s.refuse("it selects pods by " + metav1.FormatLabelSelector(&selector) + ", but its pods now have other labels")
 		return
 	}
 	_ = unstructured.SetNestedMap(s.desired, theirs, "spec", "selector") // spec is a map: it was rendered
@@ -106,7 +106,7 @@ func (s *settling) statefulSet() {
 		if ok, where := Holds(ours, theirs); ok && want {
 			continue
 		} else if field == "volumeClaimTemplates" && !strings.Contains(where, ".metadata.") {
-			s.keep("its claims as they are (spec.volumeClaimTemplates%s is to change): for new ones, run: kubectl -n %s delete statefulset %s --cascade=orphan",
+			s.keep("its current claims (spec.volumeClaimTemplates%s would change): for new ones, run: kubectl -n %s delete statefulset %s --cascade=orphan",
 				where, s.namespace, s.name)
 		}
 		if has {
@@ -125,7 +125,7 @@ func (s *settling) claim(size bool) {
 		if !want || !has || same(ours, theirs) {
 			continue
 		}
-		s.keep("%s %v (%v is asked for): that of a volume cannot change", field, theirs, ours)
+		s.keep("%s %v (%v is requested): it cannot be changed for an existing volume", field, theirs, ours)
 		_ = unstructured.SetNestedField(s.desired, runtime.DeepCopyJSONValue(theirs), "spec", field)
 	}
 	ours, theirs := storage(s.desired), storage(s.live)
@@ -133,11 +133,11 @@ func (s *settling) claim(size bool) {
 	case ours.IsZero() || theirs.IsZero() || ours.Cmp(theirs) == 0:
 		return
 	case ours.Cmp(theirs) < 0:
-		s.keep("its size %s (%s is asked for): a volume cannot shrink", theirs.String(), ours.String())
+		s.keep("its size %s (%s is requested): a volume cannot shrink", theirs.String(), ours.String())
 	case size:
 		return
 	default:
-		s.keep("its size %s (%s is asked for): the API server has refused to let it grow, most often because its StorageClass has no allowVolumeExpansion",
+		s.keep("its size %s (%s is requested): the API server rejected the expansion, usually because its StorageClass does not set allowVolumeExpansion",
 			theirs.String(), ours.String())
 	}
 	_ = unstructured.SetNestedField(s.desired, theirs.String(), "spec", "resources", "requests", "storage")
@@ -166,16 +166,16 @@ func (s *settling) service() {
 	theirs, _, _ := unstructured.NestedString(s.live, "spec", "clusterIP")
 	switch {
 	case theirs == "None" && ours != "None":
-		s.refuse("it is headless and is to have an address")
+		s.refuse("it is headless, but must have an address")
 	case theirs != "None" && theirs != "" && ours == "None":
-		s.refuse("it has an address and is to be headless")
+		s.refuse("it has an address, but must be headless")
 	}
 }
 
 // sealed refuses to change a ConfigMap or Secret that a user declared immutable, or the type of a Secret.
 func (s *settling) sealed() {
 	if ours, theirs := s.desired["type"], s.live["type"]; s.kind == "Secret" && ours != nil && theirs != nil && ours != theirs {
-		s.refuse(fmt.Sprintf("it has type %v and is to have %v", theirs, ours))
+		s.refuse(fmt.Sprintf("it has type %v, but must have %v", theirs, ours))
 		return
 	}
 	if immutable, _ := s.live["immutable"].(bool); !immutable {
@@ -183,7 +183,7 @@ func (s *settling) sealed() {
 	}
 	for _, field := range []string{"data", "stringData", "binaryData"} {
 		if ok, _ := Holds(s.desired[field], s.live[field]); !ok {
-			s.refuse("it was made immutable, and its " + field + " is to change")
+			s.refuse("it is immutable, but its " + field + " must change")
 			return
 		}
 	}
@@ -203,9 +203,9 @@ func terminating(o metav1.Object) error {
 	}
 	what := "it is being deleted"
 	if f := slices.DeleteFunc(slices.Clone(o.GetFinalizers()), func(s string) bool { return s == metav1.FinalizerDeleteDependents }); len(f) > 0 {
-		what += ", held up by the finalizers " + strings.Join(f, ", ")
+		what += ", blocked by the finalizers " + strings.Join(f, ", ")
 	}
-	return fmt.Errorf("%q: %s; it is recreated once it is gone", o.GetName(), what)
+	return fmt.Errorf("%q: %s; it is recreated once it is deleted", o.GetName(), what)
 }
 
 // ScaledBy returns the autoscaler that sets the replicas of a workload through its scale subresource, "" if there is none. "kubectl scale" does not

@@ -40,11 +40,11 @@ func Actions(o Options) []operation.Action {
 	w := work{o}
 	return []operation.Action{
 		{
-			Name: v1alpha1.ActionPrecheckMachine, Short: "Check a machine, and change nothing on it", Timeout: 15 * time.Minute, Flush: flush, Job: w.job(AccountOfWork),
+			Name: v1alpha1.ActionPrecheckMachine, Short: "Check a machine without changing it", Timeout: 15 * time.Minute, Flush: flush, Job: w.job(AccountOfWork),
 			Steps: []operation.Step{w.connect(), w.precheck()},
 		},
 		{
-			Name: v1alpha1.ActionCompareMachines, Short: "Compare machines with each other, and try the ways between them", Timeout: 30 * time.Minute, Flush: flush,
+			Name: v1alpha1.ActionCompareMachines, Short: "Compare machines and test the connections between them", Timeout: 30 * time.Minute, Flush: flush,
 			Job: w.jobOfAll, Steps: []operation.Step{w.compare()},
 		},
 		{
@@ -82,12 +82,12 @@ func suits(op *v1alpha1.OnecloudOperation, m *v1alpha1.OnecloudMachine) error {
 	case remove && m.DeletionTimestamp == nil:
 		cause = "the machine is not being removed"
 	case (join || remove) && op.Spec.Machine.ControlPlane != m.ControlPlane():
-		cause = fmt.Sprintf("it says controlPlane %t, and the roles of the machine say %t", op.Spec.Machine.ControlPlane, m.ControlPlane())
+		cause = fmt.Sprintf("it has controlPlane %t, but the roles of the machine imply %t", op.Spec.Machine.ControlPlane, m.ControlPlane())
 	default:
 		return nil
 	}
-	return finding.New("OCA-7653", fmt.Sprintf("Operation %s does not fit machine %s", op.Name, m.Name), cause,
-		"let the operator make the operation: ocadm machine resume "+m.Name+", or ocadm machine remove "+m.Name)
+	return finding.New("OCA-7653", fmt.Sprintf("Operation %s does not match machine %s", op.Name, m.Name), cause,
+		"let the operator create the operation: ocadm machine resume "+m.Name+", or ocadm machine remove "+m.Name)
 }
 
 // mayRun checks before an operation starts whether it matches, and whether its machine may be removed.
@@ -109,8 +109,8 @@ func (w work) open(ctx context.Context, r *operation.Run) (*v1alpha1.OnecloudMac
 		return nil, nil, err
 	}
 	if m.CallsIn() {
-		return nil, nil, finding.New("OCA-7626", "Nothing logs in to machine "+m.Name, "it calls in by itself (spec.infrastructure.callback)",
-			"run the checks on the machine: ocadm preflight join --config FILE; ocadm join runs them, too, before it changes anything")
+		return nil, nil, finding.New("OCA-7626", "The operator does not log in to machine "+m.Name, "the machine calls in instead (spec.infrastructure.callback)",
+			"run the checks on the machine: ocadm preflight join --config FILE; ocadm join also runs them before it changes anything")
 	}
 	var seen v1alpha1.OperationMachine
 	if s := r.Status(); s.Machine != nil {
@@ -139,7 +139,7 @@ func (w work) connect() operation.Step {
 	return operation.Step{
 		Name: stepConnect, Short: "Log in to the machine", ReadOnly: true, Timeout: 2 * time.Minute,
 		Run: w.onMachine(func(ctx context.Context, r *operation.Run, report workflow.Reporter, m *v1alpha1.OnecloudMachine, c *ssh.Conn) error {
-			report.Info("the machine shows the host key %s", ssh.Fingerprint(c.HostKey()))
+			report.Info("the machine presents host key %s", ssh.Fingerprint(c.HostKey()))
 			return r.Update(ctx, func(s *v1alpha1.OnecloudOperationStatus) {
 				s.Machine = &v1alpha1.OperationMachine{HostKey: c.HostKey(), Address: place(m), JumpHostKey: c.JumpHostKey()}
 				s.Machine.JumpAddress = placeOf(m.Spec.Infrastructure.SSH.JumpHost)
@@ -164,7 +164,7 @@ func (w work) script(ctx context.Context, m *v1alpha1.OnecloudMachine) (string, 
 // precheck runs ocadm preflight on the machine. It changes nothing there.
 func (w work) precheck() operation.Step {
 	return operation.Step{
-		Name: stepPrecheck, Short: "Run the checks of join on the machine", ReadOnly: true, Timeout: 10 * time.Minute,
+		Name: stepPrecheck, Short: "Run the join checks on the machine", ReadOnly: true, Timeout: 10 * time.Minute,
 		Run: w.onMachine(func(ctx context.Context, r *operation.Run, report workflow.Reporter, m *v1alpha1.OnecloudMachine, c *ssh.Conn) error {
 			text, err := w.script(ctx, m)
 			if err != nil {

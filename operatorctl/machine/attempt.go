@@ -38,7 +38,7 @@ func (d *decision) attempt(f facts, action string, phase v1alpha1.MachinePhase) 
 		s.Phase, s.Message = phase, progress(o)
 		return
 	case o != nil && o.Status.Phase == v1alpha1.OperationSucceeded && action == v1alpha1.ActionJoinMachine:
-		s.Phase, s.Message = v1alpha1.MachineProvisioned, "waits for its Node"
+		s.Phase, s.Message = v1alpha1.MachineProvisioned, "waiting for its Node"
 		return
 	case o != nil && o.Name == s.Operation && s.Retry == wanted(f.machine):
 		if d.rest(f, o, phase) {
@@ -103,7 +103,7 @@ func (d *decision) rest(f facts, o *v1alpha1.OnecloudOperation, phase v1alpha1.M
 	}
 	if o.Status.Phase == v1alpha1.OperationCancelled || needsAttention(code) || step == stepPrecheck && !passes(code) ||
 		phase != v1alpha1.MachineDeleting && step == stepJoin && s.Attempts >= maxAttempts {
-		d.fail(cmp.Or(code, string(o.Status.Phase)), why+"; when the cause is corrected: ocadm machine retry "+f.machine.Name)
+		d.fail(cmp.Or(code, string(o.Status.Phase)), why+"; after correcting the cause: ocadm machine retry "+f.machine.Name)
 		if phase == v1alpha1.MachineDeleting {
 			s.Phase = phase
 		}
@@ -112,7 +112,7 @@ func (d *decision) rest(f facts, o *v1alpha1.OnecloudOperation, phase v1alpha1.M
 	delay := firstRetry << min(s.Attempts-1, 10)
 	s.RetryAfter = metav1.NewTime(o.Status.End.Add(min(delay, lastRetry)))
 	if wait := s.RetryAfter.Sub(f.now); wait > 0 {
-		s.Phase, s.Message, d.again = phase, why+"; it is tried again by itself", wait
+		s.Phase, s.Message, d.again = phase, why+"; the operator retries automatically", wait
 		return true
 	}
 	return false

@@ -86,12 +86,12 @@ func (c *Bootstrap) share(ctx context.Context, m *v1alpha1.OnecloudMachine, clou
 			return k, fmt.Errorf("reading Job %s: %w", job.Name, err)
 		}
 		if _, failed := operation.Ended(live); failed != "" {
-			return k, fmt.Errorf("storing the authorities of the cluster: Job %s failed: %s; it is tried again by itself", job.Name, failed)
+			return k, fmt.Errorf("storing the authorities of the cluster: Job %s failed: %s; the operator retries automatically", job.Name, failed)
 		}
 	case err != nil:
 		return k, fmt.Errorf("creating Job %s: %w", job.Name, err)
 	}
-	return k, fmt.Errorf("waits for Job %s, which stores the authorities of the cluster, encrypted", job.Name)
+	return k, fmt.Errorf("waiting for Job %s, which stores the encrypted authorities of the cluster", job.Name)
 }
 
 // presentKey returns the operator's key. It creates one if there is none, or if it expires soon.
@@ -110,7 +110,7 @@ func (c *Bootstrap) presentKey(ctx context.Context, namespace string) (sharedKey
 	}
 	raw := make([]byte, keySize)
 	if _, err := rand.Read(raw); err != nil {
-		return k, fmt.Errorf("making a certificate key: %w", err)
+		return k, fmt.Errorf("generating a certificate key: %w", err)
 	}
 	// kubeadm also keeps the stored CAs for two hours, counted from a later time.
 	k = sharedKey{key: hex.EncodeToString(raw), expires: time.Now().Add(tokenTTL).UTC().Truncate(time.Second)}
@@ -182,12 +182,13 @@ func (c *Bootstrap) needEndpoint(ctx context.Context) error {
 	}
 	cause := ""
 	if at == "" {
-		cause = "its configuration names no endpoint"
+		cause = "its configuration has no endpoint"
 	}
 	for i := range nodes.Items {
 		for _, a := range nodes.Items[i].Status.Addresses {
 			if a.Address == at && a.Type != corev1.NodeHostName {
-				cause = fmt.Sprintf("nodes reach it at %s, which is node %s: without that node, nothing would answer", k.ControlPlaneEndpoint, nodes.Items[i].Name)
+				cause = fmt.Sprintf("nodes reach it at %s, the address of node %s: without that node, the control plane is unreachable",
+					k.ControlPlaneEndpoint, nodes.Items[i].Name)
 			}
 		}
 	}
@@ -195,5 +196,5 @@ func (c *Bootstrap) needEndpoint(ctx context.Context) error {
 		return nil
 	}
 	return finding.New("OCA-4130", "The cluster has no endpoint of its own, so it cannot take a second control-plane node", cause,
-		"give it one, on its control-plane node: ocadm ha enable --high-availability-vip ADDRESS; docs/high-availability.md")
+		"on its control-plane node: ocadm ha enable --high-availability-vip ADDRESS; docs/high-availability.md")
 }

@@ -35,9 +35,9 @@ func (c *Bootstrap) listen(ctx context.Context, m *v1alpha1.OnecloudMachine, tok
 	err := c.Direct.Get(ctx, client.ObjectKey{Namespace: m.Namespace, Name: m.CallIn()}, live)
 	switch {
 	case err == nil && !metav1.IsControlledBy(live, m):
-		return fmt.Errorf("preparing for the call of machine %s: ConfigMap %s is not the operator's: rename it", m.Name, live.Name)
+		return fmt.Errorf("preparing for machine %s to call in: ConfigMap %s does not belong to the operator: rename it", m.Name, live.Name)
 	case err != nil && !apierrors.IsNotFound(err):
-		return fmt.Errorf("preparing for the call of machine %s: %w", m.Name, err)
+		return fmt.Errorf("preparing for machine %s to call in: %w", m.Name, err)
 	}
 	reporters, _, _ := strings.Cut(token, ".")
 	if _, last, _ := strings.Cut("."+live.Labels[labelReporters], "."); last != "" {
@@ -48,7 +48,7 @@ func (c *Bootstrap) listen(ctx context.Context, m *v1alpha1.OnecloudMachine, tok
 		WithOwnerReferences(metav1ac.OwnerReference().WithAPIVersion(v1alpha1.GroupVersion.String()).WithKind(v1alpha1.MachineKind).
 			WithName(m.Name).WithUID(m.UID).WithController(true))
 	if err := c.Client.Apply(ctx, made, client.FieldOwner(v1alpha1.ManagerOperator), client.ForceOwnership); err != nil {
-		return fmt.Errorf("preparing for the call of machine %s: %w", m.Name, err)
+		return fmt.Errorf("preparing for machine %s to call in: %w", m.Name, err)
 	}
 	return nil
 }
@@ -71,7 +71,7 @@ func (d *decision) listening(f facts) {
 	s, r := &d.status, f.report
 	s.FailureReason, s.FailureMessage = "", ""
 	if r.State == "" {
-		s.Phase, s.Message = v1alpha1.MachinePending, "waits for the machine to call in; boot it with: ocadm machine bootstrap-data "+f.machine.Name
+		s.Phase, s.Message = v1alpha1.MachinePending, "waiting for the machine to call in; boot it with: ocadm machine bootstrap-data "+f.machine.Name
 		d.set(f, v1alpha1.ConditionHostReachable, metav1.ConditionFalse, "NotCalledIn", s.Message)
 		return
 	}
@@ -82,11 +82,11 @@ func (d *decision) listening(f facts) {
 	s.Phase = v1alpha1.MachineProvisioning
 	switch r.State {
 	case callin.Called:
-		s.Message = "it has called in"
+		s.Message = "the machine has called in"
 	case callin.Joining:
 		s.Message = "join: phase " + r.Phase
 	case callin.Joined:
-		s.Phase, s.Message = v1alpha1.MachineProvisioned, "waits for its Node"
+		s.Phase, s.Message = v1alpha1.MachineProvisioned, "waiting for its Node"
 	case callin.Failed:
 		d.refused(f)
 	}
@@ -122,8 +122,8 @@ func (d *decision) refused(f facts) {
 		d.set(f, v1alpha1.ConditionPrecheckPassed, metav1.ConditionFalse, reason(found[0].Code), why)
 	}
 	if !r.Last() {
-		s.Message = fmt.Sprintf("%s; try %d of %d, it tries again by itself", why, r.Try, callin.Tries)
+		s.Message = fmt.Sprintf("%s; attempt %d of %d, the machine retries automatically", why, r.Try, callin.Tries)
 		return
 	}
-	d.fail(found[0].Code, why+"; when the cause is corrected, boot it with new data: ocadm machine bootstrap-data "+f.machine.Name)
+	d.fail(found[0].Code, why+"; after correcting the cause, boot it with new data: ocadm machine bootstrap-data "+f.machine.Name)
 }

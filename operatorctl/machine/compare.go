@@ -53,7 +53,7 @@ func compared(op *v1alpha1.OnecloudOperation) []string {
 // compare gathers facts from machines, compares them, and tests the paths between them. It changes nothing on them.
 func (w work) compare() operation.Step {
 	return operation.Step{
-		Name: "compare", Short: "Compare the machines, and try the ways between them", ReadOnly: true, Timeout: 25 * time.Minute,
+		Name: "compare", Short: "Compare the machines and test the connections between them", ReadOnly: true, Timeout: 25 * time.Minute,
 		Run: func(ctx context.Context, r *operation.Run, report workflow.Reporter) error {
 			machines, facts, list, err := w.gather(ctx, r, report)
 			if err != nil {
@@ -72,7 +72,7 @@ func (w work) compare() operation.Step {
 			if ctx.Err() != nil {
 				return context.Cause(ctx)
 			}
-			report.Info("tried %s", outcome.Said)
+			report.Info("tested %s", outcome.Said)
 			ways := outcome.Findings()
 			for _, m := range members {
 				list = append(list, ways[m.Name]...)
@@ -122,7 +122,7 @@ func (w work) gather(ctx context.Context, r *operation.Run, report workflow.Repo
 
 func (w work) factsOf(ctx context.Context, m *v1alpha1.OnecloudMachine) (pairs.Facts, error) {
 	if m.CallsIn() {
-		return pairs.Facts{}, fmt.Errorf("nothing logs in to it: it calls in by itself")
+		return pairs.Facts{}, fmt.Errorf("the operator does not log in to it, because the machine calls in")
 	}
 	c, err := w.dial(ctx, m, v1alpha1.OperationMachine{})
 	if err != nil {

@@ -114,7 +114,7 @@ func decide(f facts) decision {
 		d.run(f)
 	case s.NodeRef != nil:
 		s.Phase, s.Message = v1alpha1.MachineFailed, "its Node was deleted"
-		s.FailureReason, s.FailureMessage = "NodeDeleted", "its Node was deleted by another client: remove the machine, and add it again to join it"
+		s.FailureReason, s.FailureMessage = "NodeDeleted", "another client deleted its Node: to join the machine again, remove it and add it again"
 		d.set(f, v1alpha1.ConditionJoined, metav1.ConditionFalse, "NodeDeleted", s.Message)
 		d.set(f, v1alpha1.ConditionNodeReady, metav1.ConditionFalse, "NodeDeleted", s.Message)
 		d.set(f, v1alpha1.ConditionAgentsReady, metav1.ConditionFalse, "NodeDeleted", s.Message)
@@ -178,7 +178,7 @@ func (d *decision) run(f facts) {
 	if ready == metav1.ConditionTrue {
 		s.Phase, why = v1alpha1.MachineRunning, ""
 	} else {
-		s.Message = "waits for its Node: " + why
+		s.Message = "waiting for its Node: " + why
 	}
 	d.set(f, v1alpha1.ConditionNodeReady, ready, "Node", why)
 	is, reason, message := agents(f)
@@ -198,11 +198,11 @@ func agents(f facts) (is metav1.ConditionStatus, reason, message string) {
 		}
 		host = host || p.Labels[v1alpha1.LabelComponent] == "host"
 		if !kube.PodReady(p) {
-			return metav1.ConditionFalse, "PodsNotReady", "waits for pod " + p.Name
+			return metav1.ConditionFalse, "PodsNotReady", "waiting for pod " + p.Name
 		}
 	}
 	if !host && slices.Contains(f.machine.Spec.Roles, v1alpha1.RoleCompute) {
-		return metav1.ConditionFalse, "NoHostAgent", "waits for the pod of the host agent"
+		return metav1.ConditionFalse, "NoHostAgent", "waiting for the pod of the host agent"
 	}
 	return metav1.ConditionTrue, "Ready", ""
 }
@@ -230,16 +230,16 @@ func (d *decision) remove(f facts) {
 	s := &d.status
 	s.Phase = v1alpha1.MachineDeleting
 	if f.cloud == nil || f.cloud.DeletionTimestamp != nil { // the machine stays in the cluster when its cloud is gone
-		s.Message, d.release = "the cloud is gone: the machine stays as it is", true
+		s.Message, d.release = "the cloud was deleted: the machine is left unchanged", true
 		return
 	}
 	if ofFormerCloud(f.machine, f.cloud) {
-		s.Message, d.release = "its cloud is gone, and there is another one of that name: the machine stays as it is", true
+		s.Message, d.release = "its cloud was deleted, and another cloud has its name: the machine is left unchanged", true
 		return
 	}
 	for _, o := range f.operations {
 		if !o.Status.Phase.Final() && o.Spec.Action != v1alpha1.ActionRemoveMachine {
-			s.Message = "waits for the end of operation " + o.Name
+			s.Message = "waiting for the end of operation " + o.Name
 			if o.Annotations[v1alpha1.AnnotationControl] != v1alpha1.OperationCancel {
 				d.cancel = o
 			}
@@ -247,7 +247,7 @@ func (d *decision) remove(f facts) {
 		}
 	}
 	if joins(f) && s.NodeRef == nil && !joined(f.node, f.machine) && !abandoned(f.machine) { // its Node would appear after it is gone
-		s.Message = "waits for the end of its join; if it does not end: ocadm machine remove " + f.machine.Name + " --abandon"
+		s.Message = "waiting for the end of its join; if the join does not end: ocadm machine remove " + f.machine.Name + " --abandon"
 		d.again = lastRetry
 		return
 	}
@@ -268,11 +268,11 @@ func (d *decision) remove(f facts) {
 		return
 	}
 	if s.JoinBegun != f.machine.Status.JoinBegun && f.machine.Status.Phase != v1alpha1.MachineDeleting { // the removal reads it, so it is written first
-		s.Phase, s.Message, d.again = v1alpha1.MachineDeleting, "its join has begun: it is removed now", time.Second
+		s.Phase, s.Message, d.again = v1alpha1.MachineDeleting, "its join has started: removing it now", time.Second
 		return
 	}
 	d.attempt(f, v1alpha1.ActionRemoveMachine, v1alpha1.MachineDeleting)
 	if s.Message != "" && d.create == nil && s.Attempts > 1 {
-		s.Message += "; to leave the machine as it is: ocadm machine remove " + f.machine.Name + " --abandon"
+		s.Message += "; to leave the machine unchanged: ocadm machine remove " + f.machine.Name + " --abandon"
 	}
 }

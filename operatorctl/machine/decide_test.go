@@ -143,7 +143,7 @@ func TestDecide(t *testing.T) {
 		"removal needs a person":      {facts: ready(deleted, reached, tried(remove, "Failed", stepReset, "OCA-7603", 1, time.Hour)), phase: "Deleting", reason: "OCA-7603"},
 		"removal, join runs":          {facts: ready(deleted, reached, tried(join, "Running", "", "", 1, 0)), phase: "Deleting"},
 		"no endpoint":                 {facts: ready(withoutData("OCA_4130", "OCA-4130: the cluster has no endpoint")), phase: "Failed", reason: "OCA-4130"},
-		"authorities not stored":      {facts: ready(withoutData("NotMade", "waits for Job j")), phase: "Pending"},
+		"authorities not stored":      {facts: ready(withoutData("NotMade", "waiting for Job j")), phase: "Pending"},
 		"the authorities are gone":    {facts: ready(tried(join, "Failed", stepPrecheck, "OCA-4131", 1, time.Hour)), phase: "Provisioning", create: "join-w-2"},
 		"called for":                  {facts: ready(callsIn("", 0)), phase: "Pending"},
 		"called in":                   {facts: ready(callsIn(callin.Called, 1)), phase: "Provisioning"},

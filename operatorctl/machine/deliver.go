@@ -105,22 +105,22 @@ const codeTokenRefused = "OCA-7651"
 
 // failed returns the error about a script that failed without a finding of ocadm.
 func failed(name, what string, r ssh.Result) error {
-	remedy := "log in to the machine and look at /var/log/ocadm"
+	remedy := "log in to the machine and see /var/log/ocadm"
 	switch r.Exit {
 	case bootstrap.ExitNoCurl:
 		remedy = "install curl on the machine"
 	case bootstrap.ExitArchitecture:
-		remedy = "ocadm runs on amd64 and arm64"
+		remedy = "use a machine with amd64 or arm64"
 	case bootstrap.ExitNoDownload:
-		remedy = "let the machine reach port 6444 of the control plane, and add ocadm for its architecture to the depot: ocadm depot add FILE"
+		remedy = "allow connections from the machine to port 6444 of the control plane, and add ocadm for its architecture to the depot: ocadm depot add FILE"
 	case bootstrap.ExitExpired:
-		return finding.New(codeTokenRefused, "The control plane refuses the join token of machine "+name, r.Stderr,
-			"the next try gets another token; if that one is refused, too, compare the clocks of the machine and of the control plane")
+		return finding.New(codeTokenRefused, "The control plane rejects the join token of machine "+name, r.Stderr,
+			"the next attempt gets a new token; if that is rejected too, compare the clocks of the machine and of the control plane")
 	case bootstrap.ExitNoProgram:
-		remedy = "put ocadm back on the machine; it is tried again by itself"
+		remedy = "reinstall ocadm on the machine; the operator retries automatically"
 	case bootstrap.ExitGuests:
 		return finding.New("OCA-7608", "Virtual machines run on machine "+name, r.Stderr,
-			"migrate or stop them in the cloud; it is tried again by itself. To leave the machine as it is: ocadm machine remove "+name+" --abandon")
+			"migrate or stop them in the cloud; the operator retries automatically. To leave the machine unchanged: ocadm machine remove "+name+" --abandon")
 	}
 	return finding.New("OCA-7607", fmt.Sprintf("The %s on machine %s ended with status %d", what, name, r.Exit),
 		cmp.Or(r.Stderr, "it printed nothing"), remedy)

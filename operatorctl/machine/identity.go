@@ -50,16 +50,17 @@ func whatIs(ctx context.Context, name string, c *ssh.Conn) (identity, error) {
 // reset has removed some of them. It is pure.
 func (is identity) of(name string, authority []byte) error {
 	if is.name != "" && is.name != name {
-		return finding.New(codeOtherNode, "What is at the address of machine "+name+" is node "+is.name, "ocadm has made it that node",
-			"nothing is reset there. Take machine "+name+" away without a reset: ocadm machine remove "+name+" --abandon")
+		return finding.New(codeOtherNode, "The host at the address of machine "+name+" is node "+is.name, "ocadm joined it as that node",
+			"the host is not reset. To remove machine "+name+" without a reset: ocadm machine remove "+name+" --abandon")
 	}
 	theirs, ours := certificates(is.authority), certificates(authority)
 	if len(theirs) == 0 || len(ours) == 0 || share(theirs, ours) {
 		return nil
 	}
-	return finding.New(codeOtherNode, "What is at the address of machine "+name+" is a node of another cluster", "the authority in its /etc/kubernetes is not that of this cluster",
-		"nothing is reset there. If it was off while the authorities of this cluster were replaced, reset it first: ocadm reset, on it. "+
-			"Then take machine "+name+" away without a reset: ocadm machine remove "+name+" --abandon")
+	return finding.New(codeOtherNode, "The host at the address of machine "+name+" is a node of another cluster",
+		"the CA in its /etc/kubernetes differs from the CA of this cluster",
+		"the host is not reset. If it was off while the CAs of this cluster were replaced, first run on it: ocadm reset. "+
+			"Then remove machine "+name+" without a reset: ocadm machine remove "+name+" --abandon")
 }
 
 // surely reports whether a host claims to be the node of a machine, in the cluster of the CA.

@@ -81,8 +81,8 @@ func (w work) forLogin(ctx context.Context, m *v1alpha1.OnecloudMachine, name st
 	if why == "" {
 		return nil
 	}
-	return finding.New("OCA-7628", fmt.Sprintf("Secret %s is not used for the login to machine %s", name, m.Name), why,
-		fmt.Sprintf("make a Secret in namespace %s for the login alone, and name it in credentialsSecretName", m.Namespace))
+	return finding.New("OCA-7628", fmt.Sprintf("Secret %s cannot be used to log in to machine %s", name, m.Name), why,
+		fmt.Sprintf("create a Secret in namespace %s for this login only, and set credentialsSecretName to it", m.Namespace))
 }
 
 // NoLogin returns why a Secret of this name is not for logins to machines, "" if it may be. clouds are those of its namespace. It is pure.
@@ -90,10 +90,10 @@ func NoLogin(name string, s *corev1.Secret, clouds []v1alpha1.OnecloudCluster) s
 	switch s.Type {
 	case "", corev1.SecretTypeOpaque, corev1.SecretTypeSSHAuth, corev1.SecretTypeBasicAuth:
 	default:
-		return fmt.Sprintf("its type is %s: a login has type Opaque, %s or %s", s.Type, corev1.SecretTypeSSHAuth, corev1.SecretTypeBasicAuth)
+		return fmt.Sprintf("its type is %s: a login needs type Opaque, %s or %s", s.Type, corev1.SecretTypeSSHAuth, corev1.SecretTypeBasicAuth)
 	}
 	if slices.Contains([]string{dbpair.First, dbpair.SecretName, v1alpha1.DatabaseSecret}, name) {
-		return "it is that of the database"
+		return "it belongs to the database"
 	}
 	if isOurs(&s.ObjectMeta) {
 		return "it belongs to a cloud or to the operator"

@@ -60,7 +60,7 @@ func (d *decision) held(f facts) bool {
 func (d *decision) withoutData() {
 	s := &d.status
 	d.early = s.Phase == "" && s.Request == nil && meta.FindStatusCondition(s.Conditions, v1alpha1.ConditionBootstrapDataReady) == nil
-	s.Phase, s.Message, s.FailureReason, s.FailureMessage = v1alpha1.MachinePending, "waits for its bootstrap data", "", ""
+	s.Phase, s.Message, s.FailureReason, s.FailureMessage = v1alpha1.MachinePending, "waiting for its bootstrap data", "", ""
 	is := meta.FindStatusCondition(s.Conditions, v1alpha1.ConditionBootstrapDataReady)
 	if is == nil || is.Status == metav1.ConditionTrue || is.Message == "" {
 		return
@@ -75,15 +75,15 @@ func (d *decision) withoutData() {
 func infrastructure(f facts) (reason, message string) {
 	switch {
 	case f.cloud == nil:
-		return "NoCloud", "waits for cloud " + f.machine.Spec.Cloud
+		return "NoCloud", "waiting for cloud " + f.machine.Spec.Cloud
 	case f.cloud.DeletionTimestamp != nil:
 		return "CloudDeleted", "the cloud is being deleted"
 	case f.twin != "":
 		return "DuplicateAddress", "machine " + f.twin + " has the same address: correct the address, or remove one of them"
 	case f.namesake != "":
-		return "DuplicateName", "another machine has this name: " + f.namesake + "; their Nodes would be one: give one of them another name"
+		return "DuplicateName", "another machine has this name: " + f.namesake + "; both would share one Node: rename one of them"
 	case f.node != nil:
-		return "NodeExists", "there is another node with the name " + f.node.Name + ": give the machine another name"
+		return "NodeExists", "another node has the name " + f.node.Name + ": rename the machine"
 	}
 	return "", ""
 }

@@ -48,7 +48,7 @@ func (w work) drain() operation.Step {
 		Name: stepDrain, Short: "Move the pods to other nodes", Timeout: drainTimeout + time.Minute,
 		Run: w.onNode(func(ctx context.Context, m *v1alpha1.OnecloudMachine, n *corev1.Node, report workflow.Reporter) error {
 			if abandoned(m) {
-				report.Info("the pods are left: the machine is abandoned")
+				report.Info("not moving the pods: the machine is abandoned")
 				return nil
 			}
 			if !n.Spec.Unschedulable {
@@ -62,7 +62,7 @@ func (w work) drain() operation.Step {
 			// It polls, also because the operator has no permission to watch other pods.
 			left, err := kube.Evict(ctx, w.Direct, w.Client, n.Name, time.Second, 15*time.Second, report.Waiting)
 			if len(left) > 0 && wait.Interrupted(err) {
-				return fmt.Errorf("waiting for the pods of node %s: %s have not left", n.Name, strings.Join(left[:min(len(left), 5)], ", "))
+				return fmt.Errorf("waiting for the pods of node %s: %s are still there", n.Name, strings.Join(left[:min(len(left), 5)], ", "))
 			}
 			return err
 		}),
@@ -89,13 +89,13 @@ func (w work) onNode(
 // mayLeave checks whether etcd survives without a control-plane node, before anything is changed.
 func (w work) mayLeave() operation.Step {
 	return operation.Step{
-		Name: stepMayLeave, Short: "See whether etcd continues without the node", ReadOnly: true, Timeout: 2 * time.Minute, Skip: worker, Run: w.leaveEtcd(true),
+		Name: stepMayLeave, Short: "Check that etcd works without the node", ReadOnly: true, Timeout: 2 * time.Minute, Skip: worker, Run: w.leaveEtcd(true),
 	}
 }
 
 // leave removes a control-plane node from etcd and the VRRP group. If the machine answers, ocadm reset has done so already.
 func (w work) leave() operation.Step {
-	return operation.Step{Name: stepLeave, Short: "Take the node out of etcd", Timeout: 5 * time.Minute, Skip: worker, Run: w.leaveEtcd(false)}
+	return operation.Step{Name: stepLeave, Short: "Remove the node from etcd", Timeout: 5 * time.Minute, Skip: worker, Run: w.leaveEtcd(false)}
 }
 
 func (w work) leaveEtcd(check bool) func(context.Context, *operation.Run, workflow.Reporter) error {
@@ -112,7 +112,7 @@ func (w work) leaveEtcd(check bool) func(context.Context, *operation.Run, workfl
 			return err
 		}
 		if n == nil && m.Status.NodeRef == nil && m.Status.JoinBegun == "" {
-			report.Info("the machine has never joined: a member of etcd with its name is that of another machine")
+			report.Info("the machine never joined: an etcd member with its name belongs to another machine")
 			return nil
 		}
 		return w.Leave(ctx, r.Operation.MachineName(), check, report)
@@ -121,8 +121,8 @@ func (w work) leaveEtcd(check bool) func(context.Context, *operation.Run, workfl
 
 // OnlyControlPlane returns the finding about a machine without which the cluster would have no control plane.
 func OnlyControlPlane(machine string) finding.Finding {
-	return finding.New("OCA-4141", "Machine "+machine+" cannot be removed", "it is the only control-plane node, and has all data of the cluster",
-		"add another control-plane machine first; to take the whole cluster away: ocadm reset on every machine")
+	return finding.New("OCA-4141", "Machine "+machine+" cannot be removed", "it is the only control-plane node and holds all data of the cluster",
+		"add another control-plane machine first; to remove the entire cluster: ocadm reset on every machine")
 }
 
 // IsOnlyControlPlane reports whether a machine's Node is the only control-plane node.
@@ -139,8 +139,9 @@ func IsOnlyControlPlane(ctx context.Context, c client.Reader, m *v1alpha1.Oneclo
 
 // elsewhere returns the finding about work that is only possible on a control-plane node.
 func elsewhere(machine string) error {
-	return finding.New("OCA-7627", "Machine "+machine+" is a control-plane node, and the operator cannot work on those",
-		"it needs a Job on a control-plane node, and it may not create Jobs or does not run in a pod", "let it run in the cluster with its permissions: ocadm operator install")
+	return finding.New("OCA-7627", "Machine "+machine+" is a control-plane node, on which the operator cannot work",
+		"this needs a Job on a control-plane node, but the operator is not allowed to create Jobs or does not run in a pod",
+		"run the operator in the cluster with its permissions: ocadm operator install")
 }
 
 // worker returns why a step for control-plane nodes is skipped.
@@ -148,7 +149,7 @@ func worker(r *operation.Run) string {
 	if r.Operation.Spec.Machine.ControlPlane {
 		return ""
 	}
-	return "the machine is no control-plane node"
+	return "the machine is not a control-plane node"
 }
 
 // codeNotReset is the code of the finding about a machine without a login on which ocadm reset has not run yet.
@@ -170,8 +171,8 @@ func awaitReset(ctx context.Context, c client.Reader, m *v1alpha1.OnecloudMachin
 	if err != nil || n == nil || Left(n) {
 		return err
 	}
-	return finding.New(codeNotReset, "Machine "+m.Name+" calls in by itself, so nothing can reset it from here", "its Node has no more pods to move",
-		"run on the machine: ocadm reset; the removal then continues by itself. If the machine is gone: ocadm machine remove "+m.Name+" --abandon")
+	return finding.New(codeNotReset, "Machine "+m.Name+" calls in, so the operator cannot log in to reset it", "its Node has no pods left to move",
+		"run on the machine: ocadm reset; the removal then continues automatically. If the machine no longer exists: ocadm machine remove "+m.Name+" --abandon")
 }
 
 // reset runs ocadm reset on the machine, which verifies that nothing is left.
@@ -184,7 +185,7 @@ func (w work) reset() operation.Step {
 				return err
 			}
 			if abandoned(m) {
-				report.Info("what is on the machine is left: it is abandoned")
+				report.Info("nothing on the machine is removed: it is abandoned")
 				return nil
 			}
 			if m.CallsIn() {
@@ -220,7 +221,7 @@ func (w work) clean(ctx context.Context, m *v1alpha1.OnecloudMachine, c *ssh.Con
 		mine = err != nil // there is no Node of this name at all
 	}
 	if !mine {
-		report.Info("no join of the machine has begun at %s: only what was sent there is removed", place(m))
+		report.Info("the machine has not started to join at %s: only the files that were sent there are removed", place(m))
 		return Tidy(ctx, m.Name, c)
 	}
 	if err := is.of(m.Name, w.Authority); err != nil {

@@ -37,7 +37,7 @@ func Signed(ctx context.Context, c client.WithWatch, token string, report func(w
 	info := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespacePublic, Name: bootstrapapi.ConfigMapClusterInfo}}
 	err := kube.WaitFor(ctx, c, info, func(o client.Object) (bool, string) {
 		live, there := kube.As[corev1.ConfigMap](o)
-		return there && live.Data[bootstrapapi.JWSSignatureKeyPrefix+id] != "", "kube-controller-manager has not signed the cluster's address with it"
+		return there && live.Data[bootstrapapi.JWSSignatureKeyPrefix+id] != "", "kube-controller-manager has not signed ConfigMap cluster-info with it"
 	}, report)
 	if err != nil {
 		return fmt.Errorf("waiting for join token %s: %w", id, err)

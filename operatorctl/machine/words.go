@@ -52,9 +52,9 @@ func sentence(code, what, cause, remedy string) string {
 func progress(o *v1alpha1.OnecloudOperation) string {
 	switch {
 	case o.Status.Phase == "" || o.Status.Phase == v1alpha1.OperationPending:
-		return "operation " + o.Name + " waits for its turn"
+		return "operation " + o.Name + " is waiting for its turn"
 	case o.Status.Step == "": // its pod has not started
-		return cmp.Or(o.Status.Message, "operation "+o.Name+" begins")
+		return cmp.Or(o.Status.Message, "operation "+o.Name+" is starting")
 	case o.Status.Phase == v1alpha1.OperationPaused:
 		return o.Status.Message
 	}

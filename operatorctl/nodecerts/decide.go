@@ -119,6 +119,6 @@ func renewal(s seen) (*v1alpha1.OnecloudOperation, time.Time) {
 	name := prefix + strconv.Itoa(number)
 	return &v1alpha1.OnecloudOperation{
 		ObjectMeta: metav1.ObjectMeta{Namespace: s.cloud.Namespace, Name: name, Labels: map[string]string{v1alpha1.LabelOperationCloud: s.cloud.Name}},
-		Spec:       v1alpha1.OnecloudOperationSpec{Cloud: s.cloud.Name, Action: v1alpha1.ActionRenewCertificates, Requester: "the end of " + first.Name},
+		Spec:       v1alpha1.OnecloudOperationSpec{Cloud: s.cloud.Name, Action: v1alpha1.ActionRenewCertificates, Requester: "the expiry of " + first.Name},
 	}, time.Time{}
 }

@@ -55,7 +55,7 @@ func (k *Keeper) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, 
 	for _, node := range d.look {
 		err := k.Client.Create(ctx, lookJob(cloud, node, k.Image), client.FieldOwner(v1alpha1.ManagerOperator))
 		if err != nil && !apierrors.IsAlreadyExists(err) {
-			errs = append(errs, fmt.Errorf("creating the Job that looks at the certificates of node %s: %w", node, err))
+			errs = append(errs, fmt.Errorf("creating the Job that checks the certificates of node %s: %w", node, err))
 		}
 	}
 	for _, node := range d.forget {
@@ -78,7 +78,7 @@ func (k *Keeper) see(ctx context.Context, cloud *v1alpha1.OnecloudCluster) (s se
 		if apierrors.IsNotFound(err) {
 			return s, false, nil
 		}
-		return s, false, fmt.Errorf("reading what is known of certificates: %w", err)
+		return s, false, fmt.Errorf("reading the certificate reports: %w", err)
 	}
 	s.reports = certreport.All(cm.Data)
 	if s.nodes, s.ready, err = controlPlane(ctx, k.Client); err != nil {
@@ -122,7 +122,7 @@ func (k *Keeper) read(ctx context.Context, s seen, node string) error {
 	if complete, failed := operation.Ended(j); !complete {
 		said, _ := said(ctx, k.Direct, j)
 		r.Time, r.Problem = s.now.UTC().Truncate(time.Second), failed
-		k.Log.Warn("looking at the certificates of a node failed", "node", node, "cluster", s.cloud.Name, "error", failed, "output", said)
+		k.Log.Warn("checking the certificates of a node failed", "node", node, "cluster", s.cloud.Name, "error", failed, "output", said)
 		return store(ctx, k.Client, s.cloud, node, &r)
 	}
 	r, err := reportOf(ctx, k.Direct, j)
@@ -160,7 +160,7 @@ func said(ctx context.Context, c client.Reader, j *batchv1.Job) (string, error) 
 			}
 		}
 	}
-	return "", fmt.Errorf("reading the end of Job %s: none of its pods has ended", j.Name)
+	return "", fmt.Errorf("reading the result of Job %s: none of its pods has ended", j.Name)
 }
 
 // store saves the report of a node; nil deletes it. The labels select the ConfigMap for the cloud, whose condition shows its contents.
@@ -169,7 +169,7 @@ func store(ctx context.Context, c client.Client, cloud *v1alpha1.OnecloudCluster
 	if r != nil {
 		raw, err := json.Marshal(r)
 		if err != nil {
-			return fmt.Errorf("writing what is known of certificates: %w", err)
+			return fmt.Errorf("writing the certificate report: %w", err)
 		}
 		text = string(raw)
 	}
@@ -177,7 +177,7 @@ func store(ctx context.Context, c client.Client, cloud *v1alpha1.OnecloudCluster
 	fields := map[string]any{"metadata": map[string]any{"labels": labels}, "data": map[string]any{node: text}}
 	cm := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: cloud.Namespace, Name: certreport.ConfigMap}}
 	if err := kube.Merge(ctx, c, cm, v1alpha1.ManagerOperator, fields); err != nil {
-		return fmt.Errorf("writing what is known of certificates: %w", err)
+		return fmt.Errorf("writing the certificate report: %w", err)
 	}
 	return nil
 }

@@ -29,8 +29,8 @@ func Action(image string) operation.Action {
 	return operation.Action{
 		Name: v1alpha1.ActionRenewCertificates, Short: "Renew the certificates of the control-plane nodes", Timeout: 2 * time.Hour, Beside: true,
 		Steps: []operation.Step{
-			{Name: "plan", Short: "See which certificates are to be renewed", ReadOnly: true, Timeout: 2 * time.Minute, Run: renewer{image}.plan},
-			{Name: "renew", Short: "Renew them on one node after the other", Timeout: 100 * time.Minute, Run: renewer{image}.renew},
+			{Name: "plan", Short: "Find the certificates to renew", ReadOnly: true, Timeout: 2 * time.Minute, Run: renewer{image}.plan},
+			{Name: "renew", Short: "Renew them on one node at a time", Timeout: 100 * time.Minute, Run: renewer{image}.renew},
 		},
 	}
 }
@@ -49,12 +49,12 @@ func turns(ctx context.Context, r *operation.Run) (due []turn, away []string, er
 	cm := &corev1.ConfigMap{}
 	err = r.Client.Get(ctx, client.ObjectKey{Namespace: r.Operation.Namespace, Name: certreport.ConfigMap}, cm)
 	if apierrors.IsNotFound(err) {
-		return nil, nil, finding.New("OCA-4407", "The operator does not look after the certificates of this cluster",
-			fmt.Sprintf("there is no ConfigMap %s/%s, which ocadm makes in clusters that it has built", r.Operation.Namespace, certreport.ConfigMap),
-			"on each control-plane node: ocadm certs renew; in a cluster that ocadm has built: ocadm init phase operator, and ask again")
+		return nil, nil, finding.New("OCA-4407", "The operator does not manage the certificates of this cluster",
+			fmt.Sprintf("there is no ConfigMap %s/%s, which ocadm creates in clusters that it installs", r.Operation.Namespace, certreport.ConfigMap),
+			"on each control-plane node: ocadm certs renew; in a cluster that ocadm installed: ocadm init phase operator, then try again")
 	}
 	if err != nil {
-		return nil, nil, fmt.Errorf("reading what is known of certificates: %w", err)
+		return nil, nil, fmt.Errorf("reading the certificate reports: %w", err)
 	}
 	reports := certreport.All(cm.Data)
 	nodes, ready, err := controlPlane(ctx, r.Client)
@@ -80,8 +80,8 @@ func turns(ctx context.Context, r *operation.Run) (due []turn, away []string, er
 
 func (w renewer) plan(ctx context.Context, r *operation.Run, report workflow.Reporter) error {
 	if w.image == "" {
-		return finding.New("OCA-7627", "The operator cannot work on control-plane nodes", "it may not create Jobs, or does not run in a pod",
-			"let it run in the cluster with its permissions: ocadm operator install; or on each control-plane node: ocadm certs renew")
+		return finding.New("OCA-7627", "The operator cannot work on control-plane nodes", "it is not allowed to create Jobs or does not run in a pod",
+			"run it in the cluster with its permissions: ocadm operator install; or on each control-plane node: ocadm certs renew")
 	}
 	due, away, err := turns(ctx, r)
 	if err != nil {
@@ -92,10 +92,10 @@ func (w renewer) plan(ctx context.Context, r *operation.Run, report workflow.Rep
 		lines = append(lines, "node "+t.node+": "+t.names)
 	}
 	for _, node := range away {
-		lines = append(lines, "node "+node+" is not Ready, and is left out")
+		lines = append(lines, "node "+node+" is not Ready and is skipped")
 	}
 	if len(lines) == 0 {
-		report.Info("nothing is to be renewed yet")
+		report.Info("no certificate is due for renewal")
 	}
 	return r.Update(ctx, func(s *v1alpha1.OnecloudOperationStatus) { s.Plan = lines })
 }
@@ -117,7 +117,7 @@ func (w renewer) renew(ctx context.Context, r *operation.Run, report workflow.Re
 		found, err := renewOn(ctx, r, report, renewJob(cloud, r.Operation, t.node, w.image), t.node)
 		if n, ok := errors.AsType[neverRan](err); ok {
 			failures = append(failures, n.Finding)
-			report.Info("node %s: nothing ran there, and the other nodes are renewed", t.node)
+			report.Info("node %s: nothing ran there; continuing with the other nodes", t.node)
 			continue
 		}
 		if list := finding.Of(err); len(list) > 0 {
@@ -129,11 +129,11 @@ func (w renewer) renew(ctx context.Context, r *operation.Run, report workflow.Re
 		if err := store(ctx, r.Client, cloud, t.node, &found); err != nil {
 			return err
 		}
-		report.Changed("node %s: renewed %s; the next one is renewed %s", t.node, t.names, found.RenewAt().Format(time.RFC3339))
+		report.Changed("node %s: renewed %s; next renewal %s", t.node, t.names, found.RenewAt().Format(time.RFC3339))
 	}
 	if len(away) > 0 {
 		failures = append(failures, finding.New("OCA-4408", "Control-plane nodes are not Ready, and their certificates were not renewed", strings.Join(away, ", "),
-			"start the nodes, and the operator tries again by itself; one whose certificates have ended: ocadm certs renew on it"))
+			"start the nodes; the operator then retries automatically. On a node whose certificates have expired: ocadm certs renew"))
 	}
 	return failures.Err()
 }
@@ -183,7 +183,7 @@ func renewOn(ctx context.Context, r *operation.Run, report workflow.Reporter, j 
 	if failed != "" {
 		text, _ := said(ctx, r.Pods, j)
 		f := finding.New("OCA-4406", "The certificates of node "+node+" were not renewed", failed,
-			"on "+node+": ocadm certs renew, and see what it says; the operator tries again by itself")
+			"on "+node+": ocadm certs renew, and read its output; the operator retries automatically")
 		if text != "" {
 			f = f.With(strings.Split(text, "\n")...)
 		}

@@ -32,7 +32,7 @@ func TestBeside(t *testing.T) {
 	}{
 		"an update that could not be reverted rests": {
 			all: []*v1alpha1.OnecloudOperation{updateOp("u", 1, "Paused", "v2"), renewal("r", 2, "Pending", ""), backupOp("b", 3, "", "host")},
-			run: "u", beside: []string{"r"}, pending: map[string]string{"b": "waits for operation u"},
+			run: "u", beside: []string{"r"}, pending: map[string]string{"b": "waiting for operation u"},
 		},
 		"an update begins beside a renewal": {
 			all: []*v1alpha1.OnecloudOperation{renewal("r", 1, "Running", ""), updateOp("u", 2, "", "v2")},
@@ -47,19 +47,19 @@ func TestBeside(t *testing.T) {
 		},
 		"one renewal after the other": {
 			all:    []*v1alpha1.OnecloudOperation{renewal("a", 1, "", ""), renewal("b", 2, "", ""), renewal("r", 3, "Running", "")},
-			beside: []string{"r"}, pending: map[string]string{"a": "waits for operation r", "b": "waits for operation a"},
+			beside: []string{"r"}, pending: map[string]string{"a": "waiting for operation r", "b": "waiting for operation a"},
 		},
 		"the first that was asked for": {
 			all:    []*v1alpha1.OnecloudOperation{renewal("b", 2, "", ""), renewal("a", 1, "Pending", "")},
-			beside: []string{"a"}, pending: map[string]string{"b": "waits for operation a"},
+			beside: []string{"a"}, pending: map[string]string{"b": "waiting for operation a"},
 		},
 		"a renewal that someone paused keeps its place": {
 			all:    []*v1alpha1.OnecloudOperation{renewal("p", 2, "Paused", "pause"), renewal("a", 1, "", "")},
-			beside: []string{"p"}, pending: map[string]string{"a": "waits for operation p"},
+			beside: []string{"p"}, pending: map[string]string{"a": "waiting for operation p"},
 		},
-		"paused before it began": {
+		"paused before it started": {
 			all:    []*v1alpha1.OnecloudOperation{renewal("p", 1, "", "pause"), renewal("a", 2, "", "")},
-			beside: []string{"a"}, pending: map[string]string{"p": "paused before it began"},
+			beside: []string{"a"}, pending: map[string]string{"p": "paused before it started"},
 		},
 		"only one goes on": {
 			all: []*v1alpha1.OnecloudOperation{renewal("a", 1, "Running", ""), renewal("b", 2, "Running", "")}, beside: []string{"a"},

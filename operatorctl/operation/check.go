@@ -45,7 +45,7 @@ func check() Action {
 		}
 		return err
 	}
-	return Action{Name: v1alpha1.ActionCheck, Short: "Run the checks of an update, and change nothing", Timeout: 4 * time.Hour, Steps: []Step{looks, pulls}}
+	return Action{Name: v1alpha1.ActionCheck, Short: "Run the checks of an update without changing anything", Timeout: 4 * time.Hour, Steps: []Step{looks, pulls}}
 }
 
 // earlierFindings returns the errors that an earlier step left in the status.
@@ -92,7 +92,7 @@ func whenCalm(s Step) Step {
 	s.Run = func(ctx context.Context, r *Run, report workflow.Reporter) error {
 		waiting, stop := context.WithTimeout(ctx, max(calmWithin*r.Settle, calmAtLeast))
 		defer stop()
-		err := r.Until(waiting, report, "components on their way", func(cloud *v1alpha1.OnecloudCluster) (bool, string, error) {
+		err := r.Until(waiting, report, "components in progress", func(cloud *v1alpha1.OnecloudCluster) (bool, string, error) {
 			why := onTheWay(cloud, r.forbearance(time.Now()))
 			return why == "", why, nil
 		})
@@ -157,7 +157,7 @@ func checkRollback() Step {
 }
 
 // keepOrRestore is the remedy if there are no copies of the databases.
-const keepOrRestore = "ocadm cluster backup restore FILE; or, to keep the databases as they are: ocadm cluster rollback --keep-databases"
+const keepOrRestore = "ocadm cluster backup restore FILE; or, to keep the current databases: ocadm cluster rollback --keep-databases"
 
 // migratedSince checks which databases have changed since the cloud left a release, and whether the user has decided what to do about them. lines
 // describes what the cloud loses if they are restored.
@@ -166,13 +166,13 @@ func migratedSince(ctx context.Context, r *Run, cloud *v1alpha1.OnecloudCluster,
 	if p == nil {
 		p = &v1alpha1.RollbackParameters{}
 	}
-	remedy := fmt.Sprintf("ocadm cluster rollback --to %d --restore-databases, which loses what was written since; or the same with --keep-databases", to.Revision)
+	remedy := fmt.Sprintf("ocadm cluster rollback --to %d --restore-databases, which loses all data written since; or use --keep-databases instead", to.Revision)
 	v, there, err := r.openVault(ctx, cloud)
 	if !there && err == nil || p.KeepDatabases {
 		return nil, nil
 	}
 	fail := func(err error) finding.List {
-		return finding.List{finding.Errorf("OCA-7063", "The databases cannot be copied", "see ocadm explain OCA-7063", "%w", err)}
+		return finding.List{finding.Errorf("OCA-7063", "The databases cannot be copied", "ocadm explain OCA-7063", "%w", err)}
 	}
 	if err != nil {
 		return nil, fail(err)
@@ -184,18 +184,19 @@ func migratedSince(ctx context.Context, r *Run, cloud *v1alpha1.OnecloudCluster,
 		return nil, fail(err)
 	case !there && p.RestoreDatabases:
 		one := finding.New("OCA-7067", "There are no copies of the databases of that release",
-			fmt.Sprintf("those of release %d were not made, or a later update has replaced them", to.Revision),
+			fmt.Sprintf("the copies for release %d were not created, or a later update replaced them", to.Revision),
 			keepOrRestore)
 		for _, twin := range twins(ctx, r.Client, cloud, to.Revision) {
 			if other, there, err := v.Read(ctx, savedSet(twin)); there && err == nil {
-				one.Cause = fmt.Sprintf("those of release %d are gone; there are some of release %d, which has the same contents, of %s", to.Revision, twin, other.Time.Format(time.RFC3339))
+				one.Cause = fmt.Sprintf("the copies for release %d no longer exist; there are copies for release %d, which has the same contents, from %s",
+					to.Revision, twin, other.Time.Format(time.RFC3339))
 				one.Remedy = fmt.Sprintf("ocadm cluster rollback --to %d --restore-databases", twin)
 				break
 			}
 		}
 		return nil, finding.List{one}
 	case !there && minorOf(to.Version) != minorOf(cloud.Status.Release.Version):
-		return nil, finding.List{finding.New("OCA-7066", "The databases were changed since that release", fmt.Sprintf("from %s to %s, and there are no copies of them",
+		return nil, finding.List{finding.New("OCA-7066", "The databases were changed since that release", fmt.Sprintf("from %s to %s, and no copies of them exist",
 			to.Version, cloud.Status.Release.Version), keepOrRestore)}
 	case !there:
 		return nil, nil
@@ -211,10 +212,11 @@ func migratedSince(ctx context.Context, r *Run, cloud *v1alpha1.OnecloudCluster,
 	if err != nil {
 		return nil, fail(err)
 	}
-	lines = append(lines, fmt.Sprintf("databases %s as of %s; lost to the cloud, and saved separately:", strings.Join(changed, ", "), saved.Time.Format(time.RFC3339)))
+	lines = append(lines, fmt.Sprintf("databases %s as of %s; the cloud loses the following, which is saved separately:",
+		strings.Join(changed, ", "), saved.Time.Format(time.RFC3339)))
 	lines = append(lines, since...)
 	if !p.RestoreDatabases {
-		one := finding.New("OCA-7066", "The databases were changed since that release", "tables of "+strings.Join(changed, ", ")+" are defined otherwise", remedy)
+		one := finding.New("OCA-7066", "The databases were changed since that release", "tables of "+strings.Join(changed, ", ")+" have different definitions", remedy)
 		one.Evidence = lines
 		return lines, finding.List{one}
 	}

@@ -70,7 +70,7 @@ func TestOneAtATime(t *testing.T) {
 	fx.create("a")
 	fx.until("a", v1alpha1.OperationRunning)
 	fx.create("b")
-	if o := fx.until("b", v1alpha1.OperationPending); o.Status.Message != "waits for operation a" {
+	if o := fx.until("b", v1alpha1.OperationPending); o.Status.Message != "waiting for operation a" {
 		t.Errorf("%+v", o.Status)
 	}
 	close(release)
@@ -86,7 +86,7 @@ func TestFailureIsReverted(t *testing.T) {
 	fx.create("a")
 	o := fx.until("a", v1alpha1.OperationReverted)
 	fx.wantSaid("look", "one", "two", "back-two", "back-one")
-	if want := "phase two: broken; what was changed is as it was before"; o.Status.Message != want {
+	if want := "phase two: broken; all changes were undone"; o.Status.Message != want {
 		t.Errorf("%q, want %q", o.Status.Message, want)
 	}
 }
@@ -219,7 +219,7 @@ func TestPauseResumeAndCancel(t *testing.T) {
 	fx.until("waits", v1alpha1.OperationCancelled)
 	fx.control("later", v1alpha1.OperationCancel)
 	fx.control("a", v1alpha1.OperationCancel)
-	if o := fx.until("a", v1alpha1.OperationCancelled); o.Status.Message != "cancelled; what was changed is as it was before" {
+	if o := fx.until("a", v1alpha1.OperationCancelled); o.Status.Message != "cancelled; all changes were undone" {
 		t.Errorf("%q", o.Status.Message)
 	}
 	fx.wantSaid("one", "two", "back")
@@ -287,7 +287,7 @@ func TestResumed(t *testing.T) {
 		t.Errorf("without copies: %q", got)
 	}
 	s.Databases = &v1alpha1.OperationDatabases{Saved: &v1alpha1.DatabaseCopies{Time: metav1.NewTime(now.Add(-14 * time.Hour))}}
-	if got := Resumed(s, now); !strings.HasPrefix(got, "the copies of its databases are 14h0m0s old, of 2026-11-24T18:00:00Z") {
+	if got := Resumed(s, now); !strings.HasPrefix(got, "the copies of its databases are 14h0m0s old, from 2026-11-24T18:00:00Z") {
 		t.Errorf("%q", got)
 	}
 	s.Phase = v1alpha1.OperationRunning

@@ -80,7 +80,7 @@ func savedSet(release int) string { return fmt.Sprintf("b%d", release) }
 func save() Step {
 	return Step{
 		Name: "save", Short: "Copy the databases", Timeout: databasesTimeout,
-		Skip: skipIf("an update without copies was asked for", func(r *Run) bool {
+		Skip: skipIf("an update without copies was requested", func(r *Run) bool {
 			p := r.Operation.Spec.Update
 			return p != nil && p.NoBackup
 		}),
@@ -102,7 +102,7 @@ func save() Step {
 			if w.Operation.Spec.Rollback != nil {
 				to := targetOf(w.Operation, w.Status())
 				if to == 0 {
-					return errors.New("the release to go back to is not noted: its copies would be removed")
+					return errors.New("the release to roll back to is not recorded: its copies would be removed")
 				}
 				keep = append(keep, savedSet(to))
 			}
@@ -235,5 +235,5 @@ func copies(s backup.Saved) *v1alpha1.DatabaseCopies {
 
 func copied(s backup.Saved) string {
 	tables, rows := s.Data.Count()
-	return fmt.Sprintf("%d databases with %d tables and %d rows are copied to %s…", len(s.Data.Databases), tables, rows, s.Prefix())
+	return fmt.Sprintf("copied %d databases with %d tables and %d rows to %s…", len(s.Data.Databases), tables, rows, s.Prefix())
 }

@@ -73,9 +73,9 @@ func candidateOf(o *v1alpha1.OnecloudOperation, a Action) candidate {
 	switch {
 	case o.Status.Phase.Active():
 	case paused(o):
-		c.held = "paused before it began"
+		c.held = "paused before it started"
 	case a.Outside && o.Status.Runner == nil && !asked(o):
-		c.held = "waits for the program that runs it"
+		c.held = "waiting for the program that runs it"
 	}
 	return c
 }
@@ -91,13 +91,13 @@ func decide(all []*v1alpha1.OnecloudOperation, there *v1alpha1.OnecloudCluster, 
 		case o.Status.Phase.Final():
 			over = append(over, o)
 		case there == nil && !o.Status.Phase.Active():
-			d.end[o.Name] = ending{v1alpha1.OperationFailed, fmt.Sprintf("there is no cloud %s/%s", o.Namespace, o.Spec.Cloud)}
+			d.end[o.Name] = ending{v1alpha1.OperationFailed, fmt.Sprintf("cloud %s/%s does not exist", o.Namespace, o.Spec.Cloud)}
 		case there == nil || there.DeletionTimestamp != nil:
 			d.end[o.Name] = ending{v1alpha1.OperationCancelled, "the cloud was deleted"}
 		case !known:
-			d.end[o.Name] = ending{v1alpha1.OperationFailed, fmt.Sprintf("this operator knows no action %q", o.Spec.Action)}
+			d.end[o.Name] = ending{v1alpha1.OperationFailed, fmt.Sprintf("this operator does not support action %q", o.Spec.Action)}
 		case !o.Status.Phase.Active() && cancelled(o):
-			d.end[o.Name] = ending{v1alpha1.OperationCancelled, "cancelled before it began"}
+			d.end[o.Name] = ending{v1alpha1.OperationCancelled, "cancelled before it started"}
 		default:
 			open = append(open, candidateOf(o, a))
 		}
@@ -137,12 +137,12 @@ func (d *decision) queue(open []candidate, atOnce int) {
 			d.pending[o.Name] = o.held
 			continue
 		case behind:
-			waits = "waits for operation " + before.Name
+			waits = "waiting for operation " + before.Name
 		case begun:
 		case changesControlPlane && controlPlane != nil:
-			waits = "waits for operation " + controlPlane.Name + ": one control-plane node joins or leaves at a time"
+			waits = "waiting for operation " + controlPlane.Name + ": one control-plane node joins or leaves at a time"
 		case ofMachine && machines >= atOnce:
-			waits = fmt.Sprintf("waits until one of %d other machines is done", atOnce)
+			waits = fmt.Sprintf("waiting until one of %d other machines is done", atOnce)
 		}
 		last[o.lane] = o
 		if waits != "" {
@@ -177,7 +177,7 @@ func (d *decision) withoutRepeats(open []candidate) []candidate {
 			before = append(before, o.OnecloudOperation)
 			return false
 		}
-		d.end[o.Name] = ending{v1alpha1.OperationCancelled, fmt.Sprintf("operation %s, which has not ended, does the same", before[i].Name)}
+		d.end[o.Name] = ending{v1alpha1.OperationCancelled, fmt.Sprintf("it repeats operation %s, which has not ended", before[i].Name)}
 		return true
 	})
 }

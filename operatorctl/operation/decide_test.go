@@ -64,42 +64,42 @@ func TestDecide(t *testing.T) {
 	}{
 		"the first that was asked for runs": {
 			all: []*v1alpha1.OnecloudOperation{op("b", 2, "", ""), op("a", 3, "", ""), op("c", 1, "Succeeded", "")}, cloud: cloud,
-			run: "b", pending: map[string]string{"a": "waits for operation b"},
+			run: "b", pending: map[string]string{"a": "waiting for operation b"},
 		},
 		"a backup that the operator is asked for needs no program": {
 			all: []*v1alpha1.OnecloudOperation{askedOp("a", 2), backupOp("b", 1, "", "")}, cloud: cloud,
-			run: "a", pending: map[string]string{"b": "waits for the program that runs it"},
+			run: "a", pending: map[string]string{"b": "waiting for the program that runs it"},
 		},
 		"what runs goes first, and each waits for the one before": {
 			all: []*v1alpha1.OnecloudOperation{op("a", 1, "", ""), op("b", 2, "Pending", ""), op("r", 3, "Running", "")}, cloud: cloud,
-			run: "r", pending: map[string]string{"a": "waits for operation r", "b": "waits for operation a"},
+			run: "r", pending: map[string]string{"a": "waiting for operation r", "b": "waiting for operation a"},
 		},
 		"a second update does nothing, and one to another version waits": {
 			all:   []*v1alpha1.OnecloudOperation{updateOp("a", 1, "Running", "v2"), updateOp("again", 2, "", "v2"), updateOp("v3", 3, "", "v3"), updateOp("v3-again", 4, "Pending", "v3")},
-			cloud: cloud, run: "a", pending: map[string]string{"v3": "waits for operation a"},
+			cloud: cloud, run: "a", pending: map[string]string{"v3": "waiting for operation a"},
 			end: map[string]ending{
-				"again": {"Cancelled", "operation a, which has not ended, does the same"}, "v3-again": {"Cancelled", "operation v3, which has not ended, does the same"},
+				"again": {"Cancelled", "it repeats operation a, which has not ended"}, "v3-again": {"Cancelled", "it repeats operation v3, which has not ended"},
 			},
 		},
 		"an update that goes back can be asked for again": {
 			all: []*v1alpha1.OnecloudOperation{updateOp("a", 1, "Reverting", "v2"), updateOp("again", 2, "", "v2")}, cloud: cloud,
-			run: "a", pending: map[string]string{"again": "waits for operation a"},
+			run: "a", pending: map[string]string{"again": "waiting for operation a"},
 		},
 		"a paused one keeps its place": {
 			all: []*v1alpha1.OnecloudOperation{op("a", 1, "", ""), op("p", 2, "Paused", "pause")}, cloud: cloud,
-			run: "p", pending: map[string]string{"a": "waits for operation p"},
+			run: "p", pending: map[string]string{"a": "waiting for operation p"},
 		},
-		"paused before it began": {
+		"paused before it started": {
 			all: []*v1alpha1.OnecloudOperation{op("a", 1, "", "pause"), op("b", 2, "", "")}, cloud: cloud,
-			run: "b", pending: map[string]string{"a": "paused before it began"},
+			run: "b", pending: map[string]string{"a": "paused before it started"},
 		},
-		"cancelled before it began": {
+		"cancelled before it started": {
 			all: []*v1alpha1.OnecloudOperation{op("a", 1, "Pending", "cancel")}, cloud: cloud,
-			end: map[string]ending{"a": {"Cancelled", "cancelled before it began"}},
+			end: map[string]ending{"a": {"Cancelled", "cancelled before it started"}},
 		},
 		"no such cloud": {
 			all: []*v1alpha1.OnecloudOperation{op("a", 1, "", "")},
-			end: map[string]ending{"a": {"Failed", "there is no cloud n/c"}},
+			end: map[string]ending{"a": {"Failed", "cloud n/c does not exist"}},
 		},
 		"the cloud goes": {
 			all: []*v1alpha1.OnecloudOperation{op("a", 1, "", ""), op("r", 2, "Running", "")}, cloud: deleting,
@@ -107,19 +107,19 @@ func TestDecide(t *testing.T) {
 		},
 		"a backup waits for an update": {
 			all: []*v1alpha1.OnecloudOperation{op("u", 1, "Running", ""), backupOp("b", 2, "", "host")}, cloud: cloud,
-			run: "u", pending: map[string]string{"b": "waits for operation u"},
+			run: "u", pending: map[string]string{"b": "waiting for operation u"},
 		},
 		"an update waits for a backup": {
 			all: []*v1alpha1.OnecloudOperation{backupOp("b", 1, "Running", "host"), op("u", 2, "", "")}, cloud: cloud,
-			run: "b", pending: map[string]string{"u": "waits for operation b"},
+			run: "b", pending: map[string]string{"u": "waiting for operation b"},
 		},
 		"a backup without a program takes no turn": {
 			all: []*v1alpha1.OnecloudOperation{backupOp("b", 1, "", ""), op("u", 2, "", ""), op("v", 3, "", "")}, cloud: cloud,
-			run: "u", pending: map[string]string{"b": "waits for the program that runs it", "v": "waits for operation u"},
+			run: "u", pending: map[string]string{"b": "waiting for the program that runs it", "v": "waiting for operation u"},
 		},
 		"no such action": {
 			all: []*v1alpha1.OnecloudOperation{unknown}, cloud: cloud,
-			end: map[string]ending{"u": {"Failed", `this operator knows no action "Dance"`}},
+			end: map[string]ending{"u": {"Failed", `this operator does not support action "Dance"`}},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -64,7 +64,7 @@ func (x *execution) do(ctx context.Context) error {
 	if was.Phase == v1alpha1.OperationPaused && reverts(&was) && x.cancel.Err() != nil {
 		half := HalfRestored(&was)
 		if half == "" {
-			return x.finish(ctx, v1alpha1.OperationFailed, "given up while reverting: some of what was changed is not as it was before")
+			return x.finish(ctx, v1alpha1.OperationFailed, "abandoned while reverting: some changes were not undone")
 		}
 		if x.run.Operation.Annotations[v1alpha1.AnnotationControl] != "" { // a deleted operation that was resumed goes on
 			return x.pause(ctx, fmt.Sprintf("it cannot be cancelled: %s; correct the cause, then: ocadm operation resume %s; see ocadm explain %s",
@@ -115,7 +115,7 @@ func Resumed(s *v1alpha1.OnecloudOperationStatus, now time.Time) string {
 		return ""
 	}
 	at := s.Databases.Saved.Time
-	return fmt.Sprintf("the copies of its databases are %s old, of %s: if it goes back, databases whose tables were changed lose what was written since, which is saved beside them",
+	return fmt.Sprintf("the copies of its databases are %s old, from %s: if it reverts, databases whose tables were changed lose the data written since, which is saved separately",
 		max(0, now.Sub(at.Time)).Round(time.Minute), at.UTC().Format(time.RFC3339))
 }
 
@@ -138,7 +138,7 @@ func HalfRestored(s *v1alpha1.OnecloudOperationStatus) string {
 	if len(prefixes) > 0 {
 		where = "their copies in databases " + strings.Join(prefixes, ", ")
 	}
-	return fmt.Sprintf("databases %s are half replaced by %s, and services would start on them", strings.Join(s.Databases.Restoring, ", "), where)
+	return fmt.Sprintf("databases %s are only partly replaced by %s, and services would start on them", strings.Join(s.Databases.Restoring, ", "), where)
 }
 
 // prefixOf returns the prefix of the copies in a set.
@@ -203,7 +203,7 @@ func (x *execution) forward(ctx context.Context) (done bool, err error) {
 	}
 	s := rec.Status()
 	if x.cancel.Err() == nil && x.run.Operation.Spec.OnFailure == v1alpha1.OnFailurePause && changed(x.action.Steps, &s) {
-		return true, x.pause(ctx, fmt.Sprintf("%s; to try again: ocadm operation resume %s; to go back: ocadm operation cancel %s",
+		return true, x.pause(ctx, fmt.Sprintf("%s; to try again: ocadm operation resume %s; to revert: ocadm operation cancel %s",
 			why, x.run.Operation.Name, x.run.Operation.Name))
 	}
 	if !changed(x.action.Steps, &s) || len(x.action.Revert) == 0 {
@@ -242,7 +242,7 @@ func (x *execution) revert(ctx context.Context) error {
 
 // asBefore describes what is as it was before, and where the rest is.
 func asBefore(s v1alpha1.OnecloudOperationStatus) string {
-	text := "what was changed is as it was before"
+	text := "all changes were undone"
 	d := s.Databases
 	if d == nil {
 		return text
@@ -257,14 +257,14 @@ func asBefore(s v1alpha1.OnecloudOperationStatus) string {
 	}
 	removed := ""
 	if len(made) > 0 {
-		removed = "; what they held is in databases " + strings.Join(made, ", ")
+		removed = "; their contents are in databases " + strings.Join(made, ", ")
 	}
 	if len(d.Restored) > 0 && len(replaced) > 0 {
-		text += fmt.Sprintf("; databases %s are as they were %s; what was written since is in databases %s", strings.Join(d.Restored, ", "),
+		text += fmt.Sprintf("; databases %s were restored as of %s; the data written since is in databases %s", strings.Join(d.Restored, ", "),
 			d.Saved.Time.UTC().Format(time.RFC3339), strings.Join(replaced, ", "))
 	}
 	if len(d.Removed) > 0 {
-		text += fmt.Sprintf("; the databases of %s, which this operation made, are removed%s", strings.Join(d.Removed, ", "), removed)
+		text += fmt.Sprintf("; the databases of %s, which this operation created, were removed%s", strings.Join(d.Removed, ", "), removed)
 	}
 	return text
 }

@@ -59,10 +59,10 @@ func unsaved(f facts) finding.List {
 	was, to := f.cloud.Status.Release.Version, f.update.Version
 	if f.update.AllowDowngrade || earlier(was, to) || to != "" && minorOf(was) != minorOf(to) {
 		return finding.List{finding.New("OCA-7064", "An update that changes tables needs copies of the databases", fmt.Sprintf("from %s to %s", was, to),
-			"leave --no-backup out")}
+			"omit --no-backup")}
 	}
 	return finding.List{finding.Warn("OCA-7065", "The databases are not copied", "--no-backup was given",
-		"if the update fails, its services go back, and what they changed in the databases stays")}
+		"omit --no-backup; otherwise a failed update reverts the services, but not their changes to the databases")}
 }
 
 // health finds components that do not serve.
@@ -95,8 +95,8 @@ func certificates(f facts) (out finding.List) {
 		if one.end.IsZero() || one.end.After(f.now.Add(certificateMargin)) {
 			continue
 		}
-		out = append(out, finding.New("OCA-7052", "A certificate of the cloud expires too soon", fmt.Sprintf("%s ends %s", one.what, one.end.UTC().Format(time.RFC3339)),
-			"ocadm cluster status shows why it was not renewed; to bring one of your own: docs/configure.md, Certificates of your own"))
+		out = append(out, finding.New("OCA-7052", "A certificate of the cloud expires too soon", fmt.Sprintf("%s expires %s", one.what, one.end.UTC().Format(time.RFC3339)),
+			"ocadm cluster status shows why it was not renewed; to provide your own: docs/configure.md, Certificates of your own"))
 	}
 	return out
 }
@@ -135,7 +135,7 @@ func pressure(f facts) (out finding.List) {
 		}
 		hard = append(hard, text)
 	}
-	const what, remedy = "Nodes of the cloud are under pressure", "kubectl describe node NAME shows what it lacks; ocadm node doctor on it; then try again"
+	const what, remedy = "Nodes of the cloud are under pressure", "kubectl describe node NAME shows the reason; run ocadm node doctor on it; then try again"
 	if len(hard) > 0 {
 		out = append(out, finding.New("OCA-7072", what, strings.Join(hard, "; "), remedy))
 	}
@@ -151,7 +151,7 @@ func nodes(f facts) finding.List {
 	if c == nil || c.Status == "True" {
 		return nil
 	}
-	one := finding.New("OCA-7053", "Nodes of the cloud are not Ready", c.Message, "kubectl get nodes; the others are updated without them")
+	one := finding.New("OCA-7053", "Nodes of the cloud are not Ready", c.Message, "kubectl get nodes; the other nodes are updated without them")
 	one.Severity = finding.Warning
 	return finding.List{one}
 }
@@ -193,11 +193,11 @@ func path(from, to string, allowDowngrade bool) finding.List {
 			"update to the last release of "+version.CloudReleases()[was+1]+" first")}
 	case earlier(from, to) && !allowDowngrade:
 		return finding.List{finding.New(codeBack, "The update goes back to an earlier release",
-			fmt.Sprintf("from %s to %s: its services change the databases back, and may lose data", from, to),
+			fmt.Sprintf("from %s to %s: its services revert database changes and may lose data", from, to),
 			"ocadm cluster rollback --restore-databases; or, if you accept the loss, ocadm cluster update --version "+to+" --allow-downgrade")}
 	case earlier(from, to):
 		return finding.List{finding.Warn("OCA-7062", "The update goes back to an earlier release", fmt.Sprintf("from %s to %s", from, to),
-			"its services change the databases back, and may lose data; ocadm cluster rollback --restore-databases would bring the databases of before back")}
+			"its services revert database changes and may lose data; to restore the earlier databases instead: ocadm cluster rollback --restore-databases")}
 	}
 	return nil
 }

@@ -88,7 +88,7 @@ func TestHalfRestoredIsNotGivenUp(t *testing.T) {
 				}
 			}
 			refused := func(o *v1alpha1.OnecloudOperation) bool {
-				return strings.Contains(o.Status.Message, "databases keystone are half replaced") && o.Annotations[v1alpha1.AnnotationControl] == v1alpha1.OperationPause
+				return strings.Contains(o.Status.Message, "databases keystone are only partly replaced") && o.Annotations[v1alpha1.AnnotationControl] == v1alpha1.OperationPause
 			}
 			for end := time.Now().Add(patience); name == "cancelled" && !refused(fx.get("a")); time.Sleep(10 * time.Millisecond) {
 				if o := fx.get("a"); time.Now().After(end) {

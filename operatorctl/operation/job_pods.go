@@ -17,7 +17,7 @@ import (
 
 // Messages of an operation that has no pod yet.
 const (
-	waitsForPod = "waits for the pod of its Job"
+	waitsForPod = "waiting for the pod of its Job"
 	noJob       = "its Job cannot be created: "
 	// noPod is how long Kubernetes may take to create the pod of a Job.
 	noPod = 30 * time.Second
@@ -36,7 +36,7 @@ func podless(o *v1alpha1.OnecloudOperation, job *batchv1.Job, pods int, now time
 	if pods > 0 || taken(o) || now.Sub(job.CreationTimestamp.Time) < noPod {
 		return ""
 	}
-	return "Kubernetes makes no pod: kubectl -n " + job.Namespace + " describe job " + job.Name
+	return "Kubernetes has not created a pod: kubectl -n " + job.Namespace + " describe job " + job.Name
 }
 
 // note records the lost pods, and what a pending pod waits for.
@@ -86,7 +86,7 @@ func seen(o *v1alpha1.OnecloudOperation, pods []corev1.Pod) (lost []string, wait
 			lost = addLost(lost, p.Name, how.why)
 		case p.Status.Phase == corev1.PodPending && !taken(o):
 			if why := cmp.Or(condition(p, corev1.PodScheduled, corev1.ConditionFalse), how.why); why != string(corev1.PodPending) && why != "ContainerCreating" {
-				waits = "waits for pod " + p.Name + ": " + why
+				waits = "waiting for pod " + p.Name + ": " + why
 			}
 		}
 	}

@@ -61,7 +61,7 @@ func TestJobThatDoesNotBegin(t *testing.T) {
 	if err := api.Update(t.Context(), job); err != nil {
 		t.Fatal(err)
 	}
-	look("Kubernetes makes no pod: kubectl -n n describe job join-worker-1-1", false)
+	look("Kubernetes has not created a pod: kubectl -n n describe job join-worker-1-1", false)
 	taken := onMachine()
 	taken.Status.Worker = &v1alpha1.OperationWorker{Pod: "p"}
 	for name, why := range map[string]string{"it has one": podless(o, job, 1, time.Now()), "one works": podless(taken, job, 0, time.Now()), "young": podless(o, job, 0, job.CreationTimestamp.Time)} {

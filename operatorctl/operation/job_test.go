@@ -100,7 +100,7 @@ func TestSeen(t *testing.T) {
 	if want := []string{"a: exit code 137: OOMKilled", "d: DeletionByTaintManager: its node is away"}; !slices.Equal(lost, want) {
 		t.Errorf("lost %q", lost)
 	}
-	if waits != "waits for pod b: ImagePullBackOff: no such image" {
+	if waits != "waiting for pod b: ImagePullBackOff: no such image" {
 		t.Errorf("waits %q", waits)
 	}
 	o.Status.Worker = &v1alpha1.OperationWorker{Pod: "e", Lost: []string{"0: gone", "a: exit code 137: OOMKilled"}}

@@ -38,7 +38,7 @@ func (j *jobs) follow(ctx context.Context, o *v1alpha1.OnecloudOperation, cloud 
 	}
 	there := err == nil
 	if there && !metav1.IsControlledBy(job, o) {
-		return j.end(ctx, o, ending{v1alpha1.OperationFailed, "there is another Job with the name of the operation"})
+		return j.end(ctx, o, ending{v1alpha1.OperationFailed, "another Job has the name of the operation"})
 	}
 	var pods corev1.PodList
 	if there {
@@ -85,7 +85,7 @@ func (j *jobs) start(ctx context.Context, o *v1alpha1.OnecloudOperation, cloud *
 		return err
 	}
 	if job == nil {
-		return j.say(ctx, o, v1alpha1.OperationPending, "waits for CronJob "+scheduleOf(o).Name)
+		return j.say(ctx, o, v1alpha1.OperationPending, "waiting for CronJob "+scheduleOf(o).Name)
 	}
 	if err := j.take(ctx, o, cloud); err != nil {
 		return err

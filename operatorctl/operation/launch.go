@@ -67,8 +67,8 @@ func (r *launcher) launch(o *v1alpha1.OnecloudOperation) {
 func (r *launcher) perform(ctx context.Context, x *execution, one *running) {
 	o, rec := x.run.Operation, x.run.record
 	log := r.Log.With("operation", o.Name, "namespace", o.Namespace, "cluster", o.Spec.Cloud, "action", o.Spec.Action)
-	log.Info("operation runs")
-	r.Events.Eventf(o, nil, corev1.EventTypeNormal, "Started", o.Spec.Action, "%s runs", o.Spec.Action)
+	log.Info("operation started")
+	r.Events.Eventf(o, nil, corev1.EventTypeNormal, "Started", o.Spec.Action, "%s started", o.Spec.Action)
 	err := x.perform(ctx, r.Direct, log)
 	end := rec.Status()
 	if ctx.Err() == nil {

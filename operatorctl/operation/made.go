@@ -114,8 +114,8 @@ func madeReleases(secrets []corev1.Secret, cloud string, before int, operation s
 // removeMade removes the databases and accounts that the operation made, once the release that needs them is no longer in force.
 func removeMade() Step {
 	return Step{
-		Name: "databases-made", Short: "Remove the databases that new components were given", Timeout: databasesTimeout,
-		Skip: skipIf("none was made", func(r *Run) bool {
+		Name: "databases-made", Short: "Remove the databases created for new components", Timeout: databasesTimeout,
+		Skip: skipIf("none was created", func(r *Run) bool {
 			s := r.Status()
 			return s.Rollout == nil || s.Databases == nil || len(s.Databases.Absent) == 0
 		}),
@@ -125,12 +125,12 @@ func removeMade() Step {
 				return err
 			}
 			if from == nil || first == nil {
-				w.report.Info("no release was made")
+				w.report.Info("no release was created")
 				return nil
 			}
 			components := made(w.Status().Databases.Absent, from, first, cloud.Status.Components)
 			if len(components) == 0 {
-				w.report.Info("none was made")
+				w.report.Info("none was created")
 				return nil
 			}
 			if err := w.removeFrom(ctx, components); err != nil {
@@ -140,9 +140,9 @@ func removeMade() Step {
 			if err != nil {
 				return err
 			}
-			return w.Until(ctx, w.report, "the operator to follow", func(cloud *v1alpha1.OnecloudCluster) (bool, string, error) {
+			return w.Until(ctx, w.report, "the operator", func(cloud *v1alpha1.OnecloudCluster) (bool, string, error) {
 				noted := slices.ContainsFunc(components, func(name string) bool { return cloud.Status.Effects[effects.DatabaseKey(name)] != "" })
-				return !noted, "its status still has the databases of " + strings.Join(components, ", "), nil
+				return !noted, "the status of the cloud still has the databases of " + strings.Join(components, ", "), nil
 			})
 		}),
 	}
@@ -187,7 +187,7 @@ func (w databaseWork) removeFrom(ctx context.Context, components []string) error
 		if err := admin.DropDatabase(ctx, d); err != nil {
 			return err
 		}
-		w.report.Changed("database %s was made by this operation, and is removed", d)
+		w.report.Changed("removed database %s, which this operation created", d)
 	}
 	for _, c := range catalog.All() {
 		if c.Database == nil || !slices.Contains(components, c.Name) || !slices.Contains(accounts, c.Database.Account()) {
@@ -196,7 +196,7 @@ func (w databaseWork) removeFrom(ctx context.Context, components []string) error
 		if err := admin.DropAccount(ctx, c.Database.Account()); err != nil {
 			return err
 		}
-		w.report.Changed("account %s of the database server was made by this operation, and is removed", c.Database.Account())
+		w.report.Changed("removed account %s of the database server, which this operation created", c.Database.Account())
 	}
 	return nil
 }
@@ -210,7 +210,7 @@ func (w databaseWork) keepMade(ctx context.Context, databases []string) error {
 	if err != nil {
 		return err
 	}
-	w.report.Changed("what they hold: %s", copied(kept))
+	w.report.Changed("their contents: %s", copied(kept))
 	return w.Update(ctx, func(s *v1alpha1.OnecloudOperationStatus) {
 		if !saidReplaced(s, kept.Set) {
 			s.Databases.Replaced = append(s.Databases.Replaced, *copies(kept))

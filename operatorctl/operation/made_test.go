@@ -105,8 +105,8 @@ func TestAsBefore(t *testing.T) {
 		Replaced: []v1alpha1.DatabaseCopies{{Set: "u3v1", Prefix: "p_u3v1_"}, {Set: "n3", Prefix: "p_n3_"}},
 	}
 	s := v1alpha1.OnecloudOperationStatus{Rollout: &v1alpha1.Rollout{From: 3}, Databases: d}
-	const want = "what was changed is as it was before; databases glance are as they were 0001-01-01T00:00:00Z; what was written since is in databases p_u3v1_…; " +
-		"the databases of aiproxy, which this operation made, are removed; what they held is in databases p_n3_…"
+	const want = "all changes were undone; databases glance were restored as of 0001-01-01T00:00:00Z; the data written since is in databases p_u3v1_…; " +
+		"the databases of aiproxy, which this operation created, were removed; their contents are in databases p_n3_…"
 	if got := asBefore(s); got != want {
 		t.Errorf("%s, want %s", got, want)
 	}

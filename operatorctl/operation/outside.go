@@ -25,14 +25,14 @@ import (
 func outside() []Action {
 	return []Action{
 		{
-			Name: v1alpha1.ActionBackup, Short: "Back the cloud up, and prove the backup", Outside: true,
+			Name: v1alpha1.ActionBackup, Short: "Back up the cloud and prove the backup", Outside: true,
 			Timeout: databasesTimeout, // the same as the command of the schedule
-			Left:    "half a file is never listed; the next backup of the cloud to the place removes what is left",
+			Left:    "incomplete files are never listed; the next backup of the cloud to the same place removes them",
 		},
 		{
 			Name: v1alpha1.ActionRestore, Short: "Restore the cloud from a backup", Outside: true, Back: startAgain,
-			Left: "the services are stopped, and the databases may be half restored. It may still work on the databases: make sure that it has ended, and run the same " +
-				"ocadm cluster backup restore again, which waits for it and starts over",
+			Left: "the services are stopped, and the databases may be only partly restored. The program may still be working on them: " +
+				"make sure that it has ended, then run the same ocadm cluster backup restore again, which waits for it and starts over",
 		},
 		{
 			Name: v1alpha1.ActionMoveDatabase, Short: "Move the databases to another server", Outside: true, Back: startAgain,
@@ -123,11 +123,11 @@ func (p *programs) lose(ctx context.Context, a Action, o *v1alpha1.OnecloudOpera
 	if now.Status.Phase.Final() || now.ResourceVersion != o.ResourceVersion && now.Status.Runner != nil && !now.Status.Runner.Renewed.Time.Equal(p.noticed(o).renewed) {
 		return nil
 	}
-	who := "the program that was to run it"
+	who := "the program that was to run the operation"
 	if now.Status.Runner != nil {
 		who = now.Status.Runner.Name
 	}
-	why, end := fmt.Sprintf("%s gave no sign for %s", who, p.Silence), v1alpha1.OperationFailed
+	why, end := fmt.Sprintf("%s sent no heartbeat for %s", who, p.Silence), v1alpha1.OperationFailed
 	switch {
 	case !now.Status.Phase.Active():
 	case a.Back == nil || now.Status.Runner.Final || cloud == nil:
@@ -142,9 +142,9 @@ func (p *programs) lose(ctx context.Context, a Action, o *v1alpha1.OnecloudOpera
 			return err
 		}
 		if did {
-			why += "; what was stopped starts again"
+			why += "; stopped services are starting again"
 		}
-		why, end = why+"; the cloud is as it was before", v1alpha1.OperationReverted
+		why, end = why+"; all changes were undone", v1alpha1.OperationReverted
 	}
 	if err := p.unmade(ctx, now, cloud, why); err != nil { // repeated if this operator ends before the next line
 		return err

@@ -45,19 +45,19 @@ func TestSilentProgram(t *testing.T) {
 		t.Errorf("%+v", o)
 	}
 	fx.create("next")
-	if o := fx.until("next", v1alpha1.OperationPending); o.Status.Message != "waits for operation b" {
+	if o := fx.until("next", v1alpha1.OperationPending); o.Status.Message != "waiting for operation b" {
 		t.Error(o.Status.Message)
 	}
 	fx.stop() // a new operator starts the wait again
 	fx.silence = 200 * time.Millisecond
 	fx.start()
 	o = fx.until("b", v1alpha1.OperationFailed)
-	if !strings.Contains(o.Status.Message, "host gave no sign") || !strings.Contains(o.Status.Message, "half a file is never listed") || o.Status.End.IsZero() {
+	if !strings.Contains(o.Status.Message, "host sent no heartbeat") || !strings.Contains(o.Status.Message, "incomplete files are never listed") || o.Status.End.IsZero() {
 		t.Errorf("%+v", o.Status)
 	}
 	fx.until("next", v1alpha1.OperationSucceeded)
 	h, err := archive.History(t.Context(), fx.client, "n")
-	if err != nil || len(h) != 1 || h[0].Place != "/backup" || !strings.Contains(h[0].Error, "gave no sign") {
+	if err != nil || len(h) != 1 || h[0].Place != "/backup" || !strings.Contains(h[0].Error, "sent no heartbeat") {
 		t.Errorf("%+v %v", h, err)
 	}
 }
@@ -89,7 +89,7 @@ func TestSilentProgramOfAStoppedCloud(t *testing.T) {
 		fx.silence = 200 * time.Millisecond
 		fx.start()
 		o := fx.until("r", v1alpha1.OperationReverted)
-		if strings.Contains(o.Status.Message, "starts again") != (by == "r") || !strings.Contains(o.Status.Message, "as it was before") {
+		if strings.Contains(o.Status.Message, "starting again") != (by == "r") || !strings.Contains(o.Status.Message, "all changes were undone") {
 			t.Errorf("stopped by %s: %s", by, o.Status.Message)
 		}
 		if err := fx.client.Get(t.Context(), key, cloud); err != nil || !maps.Equal(cloud.Annotations, want) {

@@ -78,8 +78,8 @@ func (x *performance[S]) turn(ctx context.Context) error {
 	case errors.Is(context.Cause(waiting), errUnanswered) && x.Unlocked:
 		return x.claim(ctx)
 	case errors.Is(context.Cause(waiting), errUnanswered):
-		return x.giveUp(ctx, finding.New("OCA-7420", "The operator does not answer", "it has not noticed operation "+x.rec.op.Name,
-			"kubectl -n onecloud get pods -l app=onecloud-operator, and run the command again once it runs"))
+		return x.giveUp(ctx, finding.New("OCA-7420", "The operator does not answer", "it has not picked up operation "+x.rec.op.Name,
+			"kubectl -n onecloud get pods -l app=onecloud-operator; run the command again when the operator is running"))
 	case errors.Is(context.Cause(waiting), errDeleted):
 		return notRun(x.rec.op.Name, "it was deleted")
 	}
@@ -107,7 +107,7 @@ func notRun(name, why string) error {
 // giveUp ends an operation that has not begun.
 func (x *performance[S]) giveUp(ctx context.Context, why finding.Finding) error {
 	err := x.rec.Update(ctx, func(s *v1alpha1.OnecloudOperationStatus) {
-		s.Phase, s.Message, s.End = v1alpha1.OperationCancelled, "it has not begun: "+why.Cause, metav1.Now()
+		s.Phase, s.Message, s.End = v1alpha1.OperationCancelled, "it has not started: "+why.Cause, metav1.Now()
 		s.Findings = Findings(finding.List{why})
 	})
 	return errors.Join(why, err)
@@ -117,7 +117,7 @@ func (x *performance[S]) giveUp(ctx context.Context, why finding.Finding) error 
 func (x *performance[S]) claim(ctx context.Context) error {
 	return x.rec.Update(ctx, func(s *v1alpha1.OnecloudOperationStatus) {
 		if x.rec.client != nil {
-			s.Plan = []string{"the operator does not answer: it begins without its turn"}
+			s.Plan = []string{"the operator does not answer: starting without its turn"}
 		}
 		s.Phase, s.Start = v1alpha1.OperationRunning, metav1.Now()
 		x.plan(s)
@@ -138,7 +138,7 @@ func (x *performance[S]) heed(ctx context.Context, cancel context.CancelCauseFun
 			return true, ""
 		}
 		if now.Status.Phase.Final() {
-			cancel(fmt.Errorf("the operator gave it up: %s", now.Status.Message))
+			cancel(fmt.Errorf("the operator abandoned the operation: %s", now.Status.Message))
 		}
 		return now.Status.Phase.Final(), ""
 	}, func(string) {}) // it ends with the operation
@@ -184,12 +184,12 @@ func (x *performance[S]) do(ctx, cancelable context.Context) error {
 	back, end := context.WithTimeout(context.WithoutCancel(ctx), revertTimeout)
 	defer end()
 	if undone := x.run(back, x.Revert); undone != nil {
-		return x.end(ctx, v1alpha1.OperationFailed, why+"; taking it back failed: "+undone.Error(), errors.Join(err, undone))
+		return x.end(ctx, v1alpha1.OperationFailed, why+"; undoing the changes failed: "+undone.Error(), errors.Join(err, undone))
 	}
 	if phase == v1alpha1.OperationFailed {
 		phase = v1alpha1.OperationReverted
 	}
-	return x.end(ctx, phase, why+"; what was changed is as it was before", err)
+	return x.end(ctx, phase, why+"; all changes were undone", err)
 }
 
 // run runs some steps. It returns the error of the step, without its name.

@@ -87,7 +87,7 @@ func (p prober) ask(ctx context.Context, probes []Probe, names []string) (lines 
 		began := time.Now()
 		seen, err := one.Ask(ctx, c, base)
 		if err != nil {
-			return nil, fmt.Errorf("%s does not answer as it should: %w", one.Component, err)
+			return nil, fmt.Errorf("%s does not answer correctly: %w", one.Component, err)
 		}
 		lines = append(lines, fmt.Sprintf("%s %s (%d ms)", one.Component, seen, time.Since(began).Milliseconds()))
 	}

@@ -39,7 +39,7 @@ const (
 func pull(next func(context.Context, *Run) (*release.Release, error), remedy string) Step {
 	return Step{
 		Name: "pull", Short: "Pull the images of the release on the nodes", ReadOnly: true, Patience: pullPatience,
-		Skip: skipIf("no release to come was named", func(r *Run) bool {
+		Skip: skipIf("no target release was specified", func(r *Run) bool {
 			return r.Operation.Spec.Action == v1alpha1.ActionCheck && r.Operation.Spec.Update == nil
 		}),
 		Run: func(ctx context.Context, r *Run, report workflow.Reporter) error {
@@ -54,7 +54,8 @@ func pull(next func(context.Context, *Run) (*release.Release, error), remedy str
 			var nodes corev1.NodeList
 			switch err := r.Direct.List(ctx, &nodes); {
 			case apierrors.IsForbidden(err):
-				return r.warn(ctx, report, finding.Warn("OCA-7070", "Images are not pulled in advance on some nodes", "the operator may not read nodes", "ocadm init phase operator"))
+				return r.warn(ctx, report, finding.Warn("OCA-7070", "Images are not pulled in advance on some nodes",
+					"the operator is not allowed to read nodes", "ocadm init phase operator"))
 			case err != nil:
 				return fmt.Errorf("listing nodes: %w", err)
 			}
@@ -75,7 +76,7 @@ func pull(next func(context.Context, *Run) (*release.Release, error), remedy str
 
 // Remedies for images that cannot be pulled.
 const (
-	remedyUpdate = "give another --version or --image-repository, or bring the images to the nodes: ocadm init phase depot --bundle FILE with a bundle of " +
+	remedyUpdate = "use another --version or --image-repository, or bring the images to the nodes: ocadm init phase depot --bundle FILE with a bundle of " +
 		"that release; then ocadm cluster update again"
 	remedyRollback = "bring the images to the nodes: ocadm init phase depot --bundle FILE with a bundle of that release, or choose another release: " +
 		"ocadm cluster history"
@@ -136,7 +137,7 @@ func (p *puller) run(ctx context.Context) error {
 		case <-ctx.Done():
 			if errors.Is(context.Cause(ctx), context.DeadlineExceeded) {
 				for _, b := range p.all {
-					b.settle(pullRefused, "the kubelet has not reported on it")
+					b.settle(pullRefused, "the kubelet has not reported a result")
 				}
 			}
 			return context.Cause(ctx)
@@ -270,9 +271,9 @@ func (p *puller) tell() {
 			switch rest := b.open(); len(rest) {
 			case 0:
 			case 1:
-				waits = append(waits, fmt.Sprintf("node %s pulls %s", b.node, rest[0]))
+				waits = append(waits, fmt.Sprintf("node %s is pulling %s", b.node, rest[0]))
 			default:
-				waits = append(waits, fmt.Sprintf("node %s pulls %s and %d more", b.node, rest[0], len(rest)-1))
+				waits = append(waits, fmt.Sprintf("node %s is pulling %s and %d more", b.node, rest[0], len(rest)-1))
 			}
 		}
 	}
@@ -296,13 +297,13 @@ func (p *puller) conclude(ctx context.Context) error {
 		parts = append(parts, fmt.Sprintf("node %s is not Ready: %s", name, p.demand.lost[name]))
 	}
 	for _, name := range slices.Sorted(maps.Keys(p.full)) {
-		parts = append(parts, fmt.Sprintf("node %s takes no pod: %s", name, p.full[name]))
+		parts = append(parts, fmt.Sprintf("node %s accepts no pod: %s", name, p.full[name]))
 	}
 	if len(parts) == 0 {
 		return nil
 	}
 	return p.warn(ctx, p.report, finding.Warn("OCA-7070", "Images are not pulled in advance on some nodes", strings.Join(parts, "; "),
-		"kubectl get nodes; such a node pulls them when it is back"))
+		"kubectl get nodes; these nodes pull the images when they are back"))
 }
 
 // warn adds a warning to the findings of the operation.
@@ -335,7 +336,7 @@ func (p *puller) clean(ctx context.Context) error {
 func cannotPull(err error) error {
 	if apierrors.IsForbidden(err) {
 		return finding.Errorf("OCA-7071", "The images of the release cannot be pulled in advance",
-			"allow the operator to make pods in the namespace of the cloud: kubectl get resourcequota; ocadm init phase operator", "%w", err)
+			"allow the operator to create pods in the namespace of the cloud: kubectl get resourcequota; ocadm init phase operator", "%w", err)
 	}
 	return fmt.Errorf("creating a pod that pulls images: %w", err)
 }

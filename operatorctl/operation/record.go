@@ -186,7 +186,7 @@ func (r *record) commit(ctx context.Context) error {
 	defer cancel()
 	const forward = `[{"op":"test","path":"/status/phase","value":"Running"},{"op":"add","path":"/status/runner/final","value":true}]`
 	if err := r.send(ctx, o, client.RawPatch(types.JSONPatchType, []byte(forward))); err != nil {
-		return fmt.Errorf("operation %s may not continue: %w", o.Name, err)
+		return fmt.Errorf("operation %s cannot continue: %w", o.Name, err)
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -274,7 +274,7 @@ func apply(s *v1alpha1.OperationStep, e workflow.Event) {
 	case workflow.PhaseFailed:
 		s.State, s.Message, s.End = v1alpha1.StepFailed, e.Message, at
 	case workflow.PhaseWaiting:
-		if s.Message = "waits for " + e.Message; e.Why != "" {
+		if s.Message = "waiting for " + e.Message; e.Why != "" {
 			s.Message += ": " + e.Why
 		}
 	case workflow.PhaseProgress:

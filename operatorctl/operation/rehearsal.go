@@ -143,7 +143,7 @@ func (h *rehearsal) copy(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	h.report.Info("copies %d databases, %s", len(names), mebibytes(bytes))
+	h.report.Info("copying %d databases, %s", len(names), mebibytes(bytes))
 	for try := 1; ; try++ {
 		if h.scratch, err = backup.NewScratch(ctx, h.admin, h.owner, names); err != nil {
 			return err
@@ -172,7 +172,7 @@ func (h *rehearsal) migrateAll(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		why = "the identity service cannot migrate"
+		why = "the migration of the identity service failed"
 		if first.Result == v1alpha1.RehearsalPassed {
 			if why, err = h.serve(ctx, h.subjects[i], first); err != nil {
 				return err
@@ -248,7 +248,7 @@ func (h *rehearsal) serve(ctx context.Context, s subject, first v1alpha1.Rehears
 		h.identity = end.address
 		return "", nil
 	}
-	first.Result, first.Message = v1alpha1.RehearsalFailed, "it migrated, and does not start: "+h.hide(end.why)
+	first.Result, first.Message = v1alpha1.RehearsalFailed, "it migrated, but does not start: "+h.hide(end.why)
 	return "the identity service does not start", h.tell(ctx, first)
 }
 
@@ -311,7 +311,7 @@ func (h *rehearsal) clean(ctx context.Context) error {
 	var pods corev1.PodList
 	var secrets corev1.SecretList
 	if err := errors.Join(h.Pods.List(ctx, &pods, of...), h.Pods.List(ctx, &secrets, of...)); err != nil {
-		return fmt.Errorf("listing what the rehearsal made: %w", err)
+		return fmt.Errorf("listing the objects of the rehearsal: %w", err)
 	}
 	var errs []error
 	for i := range pods.Items {
@@ -320,7 +320,7 @@ func (h *rehearsal) clean(ctx context.Context) error {
 			errs = append(errs, fmt.Errorf("deleting pod %s: %w", p.Name, err))
 			continue
 		}
-		errs = append(errs, kube.WaitFor(ctx, h.Pods, p, func(o client.Object) (bool, string) { return o == nil, "it ends" },
+		errs = append(errs, kube.WaitFor(ctx, h.Pods, p, func(o client.Object) (bool, string) { return o == nil, "it is terminating" },
 			func(why string) { h.report.Waiting(p.Name, why) }))
 	}
 	for i := range secrets.Items {
@@ -348,11 +348,11 @@ func cannotRehearse(err error) error {
 	if err == nil {
 		return nil
 	}
-	remedy := "see the cause; the cloud is as it was"
+	remedy := "correct the cause; the cloud was not changed"
 	if e, ok := errors.AsType[*mysql.Error](err); ok {
 		remedy = e.Remedy()
 	} else if apierrors.IsForbidden(err) {
-		remedy = "give the operator the permissions of its release: ocadm init phase operator"
+		remedy = "grant the operator the permissions of its release: ocadm init phase operator"
 	}
 	return finding.Errorf("OCA-7091", "The update cannot be rehearsed", remedy, "%w", err)
 }

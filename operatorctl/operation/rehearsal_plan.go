@@ -59,7 +59,7 @@ func subjects(cloud string, next *release.Release, all []component.Component, ex
 		case len(one.databases) == 0:
 			one.skip = "it has no database yet"
 		case !migrates(one):
-			one.skip = "its program cannot be asked for its migration alone"
+			one.skip = "its program cannot run its migration alone"
 		}
 		out = append(out, one)
 	}

@@ -83,7 +83,7 @@ func TestSubjects(t *testing.T) {
 		got[s.component.Name] = s.skip
 	}
 	want := map[string]string{
-		"keystone": "", "glance": "", "itsm": "its program cannot be asked for its migration alone", "new": "it has no database yet",
+		"keystone": "", "glance": "", "itsm": "its program cannot run its migration alone", "new": "it has no database yet",
 	}
 	for name, skip := range want {
 		if why, there := got[name]; !there || why != skip {

@@ -48,7 +48,7 @@ func rehearse() Action {
 // checkRehearsal judges the update to the release. The cloud need not be healthy: only its databases are read.
 func checkRehearsal() Step {
 	return Step{
-		Name: "check", Short: "Check the way to the release", ReadOnly: true,
+		Name: "check", Short: "Check the update path to the release", ReadOnly: true,
 		Run: func(ctx context.Context, r *Run, report workflow.Reporter) error {
 			cloud, err := r.Cloud(ctx)
 			if err != nil {
@@ -78,7 +78,7 @@ func preview(ctx context.Context, r *Run) (*v1alpha1.OnecloudCluster, reconcile.
 	patch["metadata"] = map[string]any{"annotations": annotations}
 	trial := cloud.DeepCopy()
 	if err := kube.Merge(ctx, r.Client, trial, v1alpha1.ManagerOperator, patch, client.DryRunAll); err != nil {
-		return nil, reconcile.Preview{}, fmt.Errorf("changing the cloud on trial: %w", err)
+		return nil, reconcile.Preview{}, fmt.Errorf("changing the cloud in a dry run: %w", err)
 	}
 	view, err := r.Preview(ctx, trial)
 	return cloud, view, err

@@ -71,7 +71,7 @@ func sources(s *v1alpha1.OnecloudOperationStatus) []source {
 func bringBack(name, short string) Step {
 	return Step{
 		Name: name, Short: short, Timeout: databasesTimeout,
-		Skip: skipIf("none was saved and moved", func(r *Run) bool {
+		Skip: skipIf("there is nothing to restore", func(r *Run) bool {
 			s := r.Status()
 			return len(sources(&s)) == 0 && (s.Rollout == nil || len(s.Rollout.Stopped) == 0)
 		}),
@@ -129,7 +129,7 @@ func (w databaseWork) bringBackFrom(ctx context.Context, from source) error {
 func read(ctx context.Context, v backup.Vault, set string) (backup.Saved, error) {
 	saved, there, err := v.Read(ctx, set)
 	if err == nil && !there {
-		err = fmt.Errorf("the copies %s of the databases are gone", set)
+		err = fmt.Errorf("the database copies %s no longer exist", set)
 	}
 	return saved, err
 }
@@ -165,7 +165,7 @@ func (w databaseWork) replace(ctx context.Context, saved backup.Saved, databases
 	if err := w.stopUsers(ctx, databases); err != nil {
 		return err
 	}
-	w.report.Info("saving what the databases hold now")
+	w.report.Info("saving the current contents of the databases")
 	there, err := w.vault.Admin.Databases(ctx)
 	if err != nil {
 		return err
@@ -177,7 +177,7 @@ func (w databaseWork) replace(ctx context.Context, saved backup.Saved, databases
 	for _, line := range bounded(saved.Differs(now)) {
 		w.report.Changed("since %s: %s", saved.Time.Format(time.RFC3339), line)
 	}
-	w.report.Changed("what they hold now: %s", copied(now))
+	w.report.Changed("current contents: %s", copied(now))
 	err = w.Update(ctx, func(s *v1alpha1.OnecloudOperationStatus) {
 		s.Databases.Restoring = databases
 		if !saidReplaced(s, now.Set) {
@@ -206,7 +206,7 @@ func (m mover) stopUsers(ctx context.Context, databases []string) error {
 }
 
 func (w databaseWork) restore(ctx context.Context, saved backup.Saved, databases []string) error {
-	w.report.Info("replacing the databases by their copies of %s", saved.Time.Format(time.RFC3339))
+	w.report.Info("replacing the databases with their copies from %s", saved.Time.Format(time.RFC3339))
 	if err := w.vault.Restore(ctx, w.report, saved, databases); err != nil {
 		return err
 	}
@@ -217,7 +217,7 @@ func (w databaseWork) restore(ctx context.Context, saved backup.Saved, databases
 	}
 	for _, d := range other {
 		if slices.Contains(databases, d) { // its rows were compared; a stored program may have another definer
-			w.report.Changed("restored, and defined otherwise than when it was saved: %s", d)
+			w.report.Changed("restored, but its definition differs from the saved one: %s", d)
 		}
 	}
 	return w.Update(ctx, func(s *v1alpha1.OnecloudOperationStatus) {
@@ -312,8 +312,8 @@ func replicasOf(components []string) []string {
 // bringForward replaces the databases by the copies that were made when the cloud left a release, and lets all services of that release start together.
 func bringForward() Step {
 	return Step{
-		Name: "databases", Short: "Bring the databases of that release back", Timeout: databasesTimeout,
-		Skip: skipIf("the databases stay as they are", func(r *Run) bool {
+		Name: "databases", Short: "Restore the databases of that release", Timeout: databasesTimeout,
+		Skip: skipIf("the databases are kept", func(r *Run) bool {
 			p := r.Operation.Spec.Rollback
 			return p == nil || !p.RestoreDatabases
 		}),
@@ -325,7 +325,7 @@ func bringForward() Step {
 				return err
 			}
 			if !there {
-				return fmt.Errorf("the databases of release %d were not copied, or the copies are gone", to)
+				return fmt.Errorf("the databases of release %d were not copied, or the copies no longer exist", to)
 			}
 			if err := w.goOn(ctx, set, saved.Databases()); err != nil {
 				return err

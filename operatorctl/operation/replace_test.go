@@ -140,7 +140,7 @@ func (m *migrated) rows(database string) (now, kept string) {
 func TestKilledWhileReplacing(t *testing.T) {
 	server := mariadb.Require(t, mariadb.Options{})
 	for what, kill := range map[string]killer{
-		"after the copy, before that is noted": {at: "what they hold now"},
+		"after the copy, before that is noted": {at: "current contents: "},
 		"in the middle of a restore":           {at: "replacing the databases"},
 	} {
 		t.Run(what, func(t *testing.T) {

@@ -54,7 +54,7 @@ func (m mover) steer(ctx context.Context, change func(*v1alpha1.Rollout)) error 
 		return err
 	}
 	want := *m.rollout()
-	return m.Until(ctx, m.report, "the operator to follow", func(cloud *v1alpha1.OnecloudCluster) (bool, string, error) {
+	return m.Until(ctx, m.report, "the operator", func(cloud *v1alpha1.OnecloudCluster) (bool, string, error) {
 		return followed(cloud, m.Operation.Name, want), "it has not reconciled the cloud yet", nil
 	})
 }
@@ -121,7 +121,7 @@ func hold(order []v1alpha1.Wave) Step {
 // release whose contents it copies, 0 if it is rendered.
 func next(change func(context.Context, *Run, *v1alpha1.OnecloudCluster) (patch, undo map[string]any, of int, err error)) Step {
 	return Step{
-		Name: "release", Short: "Make the next release", Timeout: releaseTimeout,
+		Name: "release", Short: "Create the next release", Timeout: releaseTimeout,
 		Run: moving(func(ctx context.Context, m mover) error {
 			if m.rollout().To != 0 {
 				return nil // a killed operator has recorded the release: no further one is made
@@ -260,7 +260,7 @@ func (m mover) gate(ctx context.Context, components []string) error {
 			since = time.Now()
 		}
 		if time.Since(since) < m.Settle {
-			return false, "all serve; they must for " + m.Settle.String(), nil
+			return false, "all serve; they must keep serving for " + m.Settle.String(), nil
 		}
 		lines, err := prober{m.Client, m.Connections, cloud}.ask(ctx, m.Probes, components)
 		if err == nil {
@@ -305,7 +305,7 @@ func (m mover) untilBack(ctx context.Context, components []string) error {
 // restore puts the contents of the release that the cloud came from into force again.
 func restore() Step {
 	return Step{
-		Name: "restore-release", Short: "Put the previous release into force again", Timeout: releaseTimeout,
+		Name: "restore-release", Short: "Restore the previous release", Timeout: releaseTimeout,
 		Skip: skipIf("it is in force", func(r *Run) bool { return r.rollout() == nil }),
 		Run: moving(func(ctx context.Context, m mover) error {
 			now := m.rollout()
@@ -322,7 +322,7 @@ func restore() Step {
 			if err != nil {
 				return err
 			}
-			m.report.Changed("the contents of release %d are in force again", now.From)
+			m.report.Changed("restored the contents of release %d", now.From)
 			return nil
 		}),
 	}
@@ -340,7 +340,7 @@ func (m mover) takeBack(ctx context.Context) (made bool, err error) {
 	}
 	var undo map[string]any
 	if err := json.Unmarshal([]byte(m.rollout().Undo), &undo); err != nil {
-		return false, fmt.Errorf("reading the way back: %w", err)
+		return false, fmt.Errorf("reading the recorded undo patch: %w", err)
 	}
 	return cloud.Status.Release.Revision != m.rollout().From, m.patchCloud(ctx, undo)
 }

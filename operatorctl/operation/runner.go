@@ -108,10 +108,10 @@ func (r Runner) create(ctx context.Context, unlocked bool) (*record, error) {
 	case err == nil:
 	case unlocked && (meta.IsNoMatchError(err) || apierrors.IsNotFound(err) || apierrors.IsInvalid(err) || apierrors.IsForbidden(err)):
 		o.Name, rec.client = o.GenerateName+"unrecorded", nil
-		rec.op.Status.Plan = []string{"it is not recorded, and waits for no other operation: " + err.Error()}
+		rec.op.Status.Plan = []string{"the operation is not recorded and does not wait for others: " + err.Error()}
 		return rec, nil
 	case meta.IsNoMatchError(err) || apierrors.IsNotFound(err) || apierrors.IsInvalid(err):
-		return nil, finding.Errorf("OCA-7055", "The operator of this cluster runs no such operations", "update the operator: ocadm operator install", "%w", err)
+		return nil, finding.Errorf("OCA-7055", "The operator of this cluster does not support such operations", "update the operator: ocadm operator install", "%w", err)
 	default:
 		return nil, fmt.Errorf("creating an operation: %w", err)
 	}

@@ -30,8 +30,8 @@ func Unscheduled(cloud *v1alpha1.OnecloudCluster) error {
 	if off := cloud.Spec.Backup.Disable; off != nil && !*off {
 		return nil
 	}
-	return finding.New("OCA-7423", "The cloud has no schedule of backups", "it names no place for them: spec.backup of cloud "+cloud.Name+" is off",
-		"ocadm cluster backup schedule --at @daily --recipient age1…, and ask again; or ocadm cluster backup create --to PLACE")
+	return finding.New("OCA-7423", "The cloud has no backup schedule", "no place for backups is configured: spec.backup of cloud "+cloud.Name+" is disabled",
+		"ocadm cluster backup schedule --at @daily --recipient age1…, then try again; or ocadm cluster backup create --to PLACE")
 }
 
 // scheduleOf returns the key of the CronJob that backs a cloud up, as rendered for component backup.
@@ -63,8 +63,8 @@ func (j *jobs) backupNow(ctx context.Context, o *v1alpha1.OnecloudOperation, clo
 		return nil, err
 	}
 	if j.WithoutJobs {
-		return nil, finding.New("OCA-7424", "The operator makes no Jobs", "it may not create Jobs in namespace "+o.Namespace+", or does not know its own image",
-			"ocadm operator namespace add "+o.Namespace+", and ask again; or ocadm cluster backup create --to PLACE")
+		return nil, finding.New("OCA-7424", "The operator does not create Jobs", "it is not allowed to create Jobs in namespace "+o.Namespace+", or its own image is unknown",
+			"ocadm operator namespace add "+o.Namespace+", then try again; or ocadm cluster backup create --to PLACE")
 	}
 	schedule := &batchv1.CronJob{}
 	switch err := j.Client.Get(ctx, scheduleOf(o), schedule); {

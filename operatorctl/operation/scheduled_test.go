@@ -56,7 +56,7 @@ func TestAskedBackup(t *testing.T) {
 	}
 	fx.scheduled()
 	fx.create("asked", asAsked)
-	if o := fx.until("asked", v1alpha1.OperationPending); o.Status.Message != "waits for CronJob c-backup" {
+	if o := fx.until("asked", v1alpha1.OperationPending); o.Status.Message != "waiting for CronJob c-backup" {
 		t.Error(o.Status.Message)
 	}
 	fx.rendered()

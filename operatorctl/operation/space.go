@@ -66,8 +66,8 @@ func databases(f facts) finding.List {
 	if known := finding.Of(f.server.err); len(known) > 0 {
 		return known
 	}
-	return finding.List{finding.Errorf("OCA-7063", "The databases cannot be copied", "give the administrator of the database server the privileges that "+
-		"docs/install.md lists, and make room on it", "%w", f.server.err)}
+	return finding.List{finding.Errorf("OCA-7063", "The databases cannot be copied", "grant the administrator of the database server the privileges that "+
+		"docs/install.md lists, and make room on the server", "%w", f.server.err)}
 }
 
 // space judges whether the copies fit.
@@ -84,7 +84,7 @@ func space(f facts) (out finding.List) {
 	case room.Lacks(f.server.need()):
 		out = append(out, finding.New("OCA-7073", "The database server has no room for copies of the databases",
 			fmt.Sprintf("%s are free in %s, and up to %s are needed", mebibytes(room.Free), room.Directory, mebibytes(need)),
-			"make room there, or give the server a larger volume; then try again"))
+			"make room there, or enlarge the volume of the server; then try again"))
 	}
 	return out
 }

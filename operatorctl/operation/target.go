@@ -36,8 +36,9 @@ func choose(ctx context.Context, c client.Reader, p *v1alpha1.RollbackParameters
 	all, _ := release.Summaries(list.Items, cloud.Name) // an unreadable release is no target
 	revision, passed = release.Previous(all, cloud.Status.Release.Revision, failedAt(operations))
 	if revision == 0 {
-		return 0, nil, finding.New("OCA-7020", "There is no release to go back to",
-			"each earlier one that is kept has the contents of the one in force, or was made by an operation that went back", "ocadm cluster history; then give --to")
+		return 0, nil, finding.New("OCA-7020", "There is no release to roll back to",
+			"each earlier release that is kept has the contents of the release in force, or was created by an operation that was reverted",
+			"ocadm cluster history; then choose one with --to")
 	}
 	return revision, passed, nil
 }
@@ -81,7 +82,7 @@ func kept(ctx context.Context, c client.Reader, cloud *v1alpha1.OnecloudCluster,
 		return nil, fmt.Errorf("reading release %d: %w", revision, err)
 	}
 	if err != nil || revision == cloud.Status.Release.Revision {
-		return nil, finding.New("OCA-7020", "The cloud cannot go back to that release", fmt.Sprintf("release %d is in force, or is not kept", revision), "ocadm cluster history")
+		return nil, finding.New("OCA-7020", "The cloud cannot roll back to that release", fmt.Sprintf("release %d is in force, or is not kept", revision), "ocadm cluster history")
 	}
 	return release.Decode(secret)
 }
@@ -91,7 +92,7 @@ func planOf(cloud *v1alpha1.OnecloudCluster, to *release.Release, passed []int) 
 	in := cloud.Status.Release
 	plan := []string{fmt.Sprintf("release %d, version %s → the contents of release %d, version %s", in.Revision, in.Version, to.Revision, to.Version)}
 	if len(passed) > 0 {
-		plan = append(plan, "passed over, because they have the contents of the release in force, or their operation went back: "+
+		plan = append(plan, "skipped, because they have the contents of the release in force, or their operation was reverted: "+
 			strings.Trim(fmt.Sprint(passed), "[]"))
 	}
 	return plan

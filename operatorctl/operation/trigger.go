@@ -84,9 +84,9 @@ func (c *Controller) putBack(ctx context.Context, cloud *v1alpha1.OnecloudCluste
 		return nil // the next reconcile has the newer one
 	}
 	if err != nil {
-		return fmt.Errorf("putting spec.version back: %w", err)
+		return fmt.Errorf("resetting spec.version: %w", err)
 	}
-	c.Events.Eventf(cloud, o, corev1.EventTypeWarning, "UpdateRefused", o.Spec.Action, "spec.version is %s again, not %s: operation %s has %s",
+	c.Events.Eventf(cloud, o, corev1.EventTypeWarning, "UpdateRefused", o.Spec.Action, "spec.version was reset to %s from %s: operation %s has %s",
 		cloud.Status.Release.Version, asked, o.Name, strings.ToLower(string(o.Status.Phase)))
 	return nil
 }
@@ -121,7 +121,7 @@ func (c *Controller) trigger(ctx context.Context, cloud *v1alpha1.OnecloudCluste
 	err := c.Client.Create(ctx, o, client.FieldOwner(v1alpha1.ManagerOperator))
 	switch {
 	case apierrors.IsInvalid(err): // no such action
-		c.Log.Warn("the annotation of a cloud asks for an operation that cannot be", "cluster", cloud.Name, "namespace", cloud.Namespace, "error", err)
+		c.Log.Warn("the annotation of a cloud requests an invalid operation", "cluster", cloud.Name, "namespace", cloud.Namespace, "error", err)
 	case err != nil && !apierrors.IsAlreadyExists(err):
 		return fmt.Errorf("creating operation %s: %w", o.Name, err)
 	}

@@ -47,11 +47,11 @@ func forward(order []v1alpha1.Wave) (out []Step) {
 // reverse reverts the waves, the last one first. Migrated databases are restored before that; a migration that began only while a wave moved back is found
 // afterwards.
 func reverse(order []v1alpha1.Wave) (out []Step) {
-	out = append(out, bringBack("databases-back", "Bring the migrated databases back"))
+	out = append(out, bringBack("databases-back", "Restore the migrated databases"))
 	for i, w := range slices.Backward(order) {
 		out = append(out, back(i+1, w.Name))
 	}
-	return append(out, bringBack("databases-again", "Look for databases that were migrated meanwhile"), restore(), removeMade())
+	return append(out, bringBack("databases-again", "Restore databases that were migrated meanwhile"), restore(), removeMade())
 }
 
 // updatePatch returns what an update changes in the cloud, and what undoes it.

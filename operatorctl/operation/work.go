@@ -24,7 +24,7 @@ import (
 )
 
 // errTaken ends a worker whose operation was taken by another pod or by the operator: a pod of a lost node may still run.
-var errTaken = errors.New("another pod has taken the operation")
+var errTaken = errors.New("another pod took over the operation")
 
 // Worker runs one operation in a pod of its own.
 type Worker struct {
@@ -72,7 +72,7 @@ func (w Worker) take(ctx context.Context, key client.ObjectKey) (*v1alpha1.Onecl
 		}
 		var known bool
 		if action, known = find(w.Actions, o.Spec.Action); !known {
-			return fmt.Errorf("this ocadm knows no action %q", o.Spec.Action)
+			return fmt.Errorf("this ocadm does not support action %q", o.Spec.Action)
 		}
 		before := o.DeepCopy()
 		if o.Status.Worker == nil {

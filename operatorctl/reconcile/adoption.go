@@ -46,7 +46,7 @@ func earlierCredentials(s State, c catalogue, missing []string) (map[string]stri
 	if cm := s.Secrets.record; cm != nil {
 		var err error
 		if record, err = adopt.ParseRecord(cm.Data); err != nil {
-			return nil, fmt.Errorf("reading the earlier operator's passwords from ConfigMap %q: %w; restore it: existing passwords are not generated again",
+			return nil, fmt.Errorf("reading the earlier operator's passwords from ConfigMap %q: %w; restore the ConfigMap, because existing passwords are not regenerated",
 				cm.Name, err)
 		}
 	}
@@ -102,7 +102,8 @@ func (a actor) adopt(ctx context.Context, s State, d *Desired) {
 func (a actor) keepOptions(ctx context.Context, s State, d *Desired, c *target, cm *corev1.ConfigMap, options adopt.Options) error {
 	switch {
 	case options.Unclear:
-		a.event(s.Cloud, warning(subject(cm.Name), ReasonAdopted, "ConfigMap %s was edited (%s) and nothing shows which options: %s were kept; set any other options of yours again",
+		a.event(s.Cloud, warning(subject(cm.Name), ReasonAdopted,
+			"ConfigMap %s was edited (%s), and the edited options cannot be identified: kept %s; set your other options again",
 			cm.Name, options.Editor, options.List()))
 	case len(options.Kept) > 0 && c.Config.Plain == "":
 		a.event(s.Cloud, normal(subject(cm.Name), ReasonAdopted, "ConfigMap %s: kept as your options: %s", cm.Name, options.List()))

@@ -209,7 +209,7 @@ func desiredFrom(s State, passwords component.Credentials, names map[string]stri
 func (r *Reconciler) resolveCloud(ctx context.Context, m *cloud, s State, names map[string]string) (*Desired, error) {
 	owned, err := resolve.NewOwned(s.Cloud)
 	if err != nil {
-		return nil, fmt.Errorf("reading who owns the fields of the spec: %w", err)
+		return nil, fmt.Errorf("reading the owners of the spec fields: %w", err)
 	}
 	facts := resolve.Facts{
 		Components: s.Catalog.components, Owned: owned, LastImages: resolve.LastImages(&s.Cloud.Status), Images: s.Catalog.images,
@@ -222,7 +222,7 @@ func (r *Reconciler) resolveCloud(ctx context.Context, m *cloud, s State, names 
 			return judge(ctx, s.Cloud, facts, checked)
 		})
 		if err != nil {
-			return nil, fmt.Errorf("judging the spec: %w", err)
+			return nil, fmt.Errorf("checking the spec: %w", err)
 		}
 		m.valid = judged.whole == nil && len(judged.blocks) == 0
 	}
@@ -236,7 +236,7 @@ func (r *Reconciler) resolveCloud(ctx context.Context, m *cloud, s State, names 
 	}
 	judged.blame(d.Cluster.Components)
 	if d.Defaults, err = resolve.Defaults(s.Cloud, d.Cluster, owned); err != nil {
-		return nil, fmt.Errorf("working out the defaults: %w", err)
+		return nil, fmt.Errorf("determining the defaults: %w", err)
 	}
 	return d, nil
 }

@@ -85,7 +85,7 @@ func nodeEvents(s State) (events []pendingEvent, lost map[string]string) {
 	}
 	for _, name := range slices.Sorted(maps.Keys(was)) {
 		if _, still := lost[name]; !still {
-			events = append(events, normal(subject("node/"+name), status.ReasonNodesReady, "node %s is Ready again, or gone", name))
+			events = append(events, normal(subject("node/"+name), status.ReasonNodesReady, "node %s is Ready again or no longer exists", name))
 		}
 	}
 	return events, lost

@@ -127,7 +127,7 @@ func (a actor) applyItems(ctx context.Context, s State, d *Desired, list []item)
 		pieces, err := d.render(s, i.target)
 		o := object(pieces, i.want)
 		if err == nil && o == nil {
-			err = fmt.Errorf("rendering: %s %q is not what it was", i.want.key.GVK.Kind, i.want.key.Name)
+			err = fmt.Errorf("rendering: %s %q changed in the meantime", i.want.key.GVK.Kind, i.want.key.Name)
 		}
 		if err != nil {
 			errs = append(errs, s.notApplied(i.target, err))
@@ -221,9 +221,9 @@ func (a actor) perform(ctx context.Context, m *cloud, s State, d *Desired, p Pla
 
 // repaired returns the event of an effect that was done, was undone by others, and was repaired.
 func repaired(e effects.Effect) pendingEvent {
-	note := "%s was changed or lost outside the operator, and has been repaired"
+	note := "%s was changed or lost outside the operator and has been repaired"
 	if e.Target == effects.MySQL || e.Target == effects.ClickHouse {
-		return warning(subject(e.Key), ReasonRepaired, note+"; a database that was lost is empty now: restore a backup, then restart the pods of %s", e.Key, e.Component)
+		return warning(subject(e.Key), ReasonRepaired, note+"; a lost database is now empty: restore a backup, then restart the pods of %s", e.Key, e.Component)
 	}
 	return warning(subject(e.Key), ReasonRepaired, note, e.Key)
 }
@@ -268,7 +268,7 @@ func (a actor) clean(ctx context.Context, s State, c cleanup) {
 	}
 	for _, p := range c.patches {
 		if err := a.client.Patch(ctx, p.Object, p.Patch, client.FieldOwner(engine.FieldManager)); err != nil && !apierrors.IsConflict(err) {
-			a.log(s).Warn("removing what the earlier operator left", "error", err)
+			a.log(s).Warn("removing leftovers of the earlier operator", "error", err)
 			s.Done.Refused = true
 		}
 	}

@@ -35,7 +35,7 @@ const abandonDatabases = "databases"
 func (r *Reconciler) finalize(ctx context.Context, m *cloud, s State) (ctrl.Result, error) {
 	if !controllerutil.ContainsFinalizer(s.Cloud, v1alpha1.Finalizer) {
 		if others := s.Cloud.Finalizers; len(others) > 0 {
-			return ctrl.Result{}, r.reportDeleting(ctx, m, s, nil, "every workload of the cloud is gone; the cloud itself is kept by "+finalizers(others))
+			return ctrl.Result{}, r.reportDeleting(ctx, m, s, nil, "all workloads of the cloud were deleted; its own deletion is blocked by "+finalizers(others))
 		}
 		return ctrl.Result{}, nil
 	}
@@ -70,7 +70,7 @@ func (r *Reconciler) finalize(ctx context.Context, m *cloud, s State) (ctrl.Resu
 	if s.Cloud.Spec.DeletionPolicy == v1alpha1.Delete {
 		if err := r.acts.purge(ctx, m, s); err != nil {
 			return ctrl.Result{}, r.blocked(ctx, m, s, fmt.Errorf(
-				"%w; it is tried again. To leave all data where it is, set spec.deletionPolicy to Retain; to leave only the databases: kubectl -n %s annotate oc %s %s=%s",
+				"%w; the operator retries. To keep all data, set spec.deletionPolicy to Retain; to keep only the databases: kubectl -n %s annotate oc %s %s=%s",
 				err, s.Cloud.Namespace, s.Cloud.Name, v1alpha1.AnnotationAbandon, abandonDatabases))
 		}
 	}
@@ -80,7 +80,7 @@ func (r *Reconciler) finalize(ctx context.Context, m *cloud, s State) (ctrl.Resu
 		return ctrl.Result{}, fmt.Errorf("releasing the cloud: %w", err)
 	}
 	m.last.released = s.Cloud.UID
-	r.acts.event(s.Cloud, normal("Delete", "Deleted", "every workload of the cloud is gone"))
+	r.acts.event(s.Cloud, normal("Delete", "Deleted", "all workloads of the cloud were deleted"))
 	return ctrl.Result{}, nil
 }
 
@@ -94,7 +94,7 @@ func (r *Reconciler) reportDeleting(ctx context.Context, m *cloud, s State, left
 	}
 	for _, gone := range m.last.leaving {
 		if _, still := left[gone]; !still {
-			events = append(events, normal(subject(gone), "Deleted", "%s is gone", gone))
+			events = append(events, normal(subject(gone), "Deleted", "%s was deleted", gone))
 		}
 	}
 	if err := r.acts.publish(ctx, m, s, out, events); err != nil {
@@ -150,7 +150,8 @@ func (a actor) purge(ctx context.Context, m *cloud, s State) error {
 		}
 		if claim && holdsBackups(o, a.catalog) && s.Cloud.Annotations[v1alpha1.AnnotationDeleteBackups] != "true" {
 			// They are all that is left of a cloud that was deleted by mistake.
-			a.event(s.Cloud, warning(wholeCloud, "BackupsKept", "claim %s holds the backups and stays; when they are not needed: kubectl -n %s delete pvc %s",
+			a.event(s.Cloud, warning(wholeCloud, "BackupsKept",
+				"claim %s contains the backups and is kept; to delete it when they are no longer needed: kubectl -n %s delete pvc %s",
 				o.GetName(), s.Cloud.Namespace, o.GetName()))
 			continue
 		}
@@ -217,7 +218,7 @@ func deletionBlockers(s State, all catalogue, left map[string][]engine.Key) (str
 			return f == metav1.FinalizerDeleteDependents || f == metav1.FinalizerOrphanDependents // belongs to the garbage collector; soon over
 		})
 		if len(others) > 0 {
-			why = "is kept by " + finalizers(others)
+			why = "is blocked by " + finalizers(others)
 		}
 		if why != "" {
 			out = append(out, what+" "+o.GetName()+" "+why)
@@ -233,7 +234,7 @@ func deletionBlockers(s State, all catalogue, left map[string][]engine.Key) (str
 	orphans, names := map[types.UID]time.Time{}, []string(nil)
 	for i := range s.Live.pods {
 		pod := &s.Live.pods[i]
-		add("pod", pod, fmt.Sprintf("does not end on node %q", pod.Spec.NodeName))
+		add("pod", pod, fmt.Sprintf("does not terminate on node %q", pod.Spec.NodeName))
 		if len(left[all.componentOf(pod)]) > 0 || pod.DeletionTimestamp != nil {
 			continue
 		}
@@ -248,7 +249,7 @@ func deletionBlockers(s State, all catalogue, left map[string][]engine.Key) (str
 	}
 	slices.Sort(names)
 	for _, pod := range names {
-		out = append(out, fmt.Sprintf("pod %s has no controller that would delete it (kubectl -n %s delete pod %s)", pod, s.Cloud.Namespace, pod))
+		out = append(out, fmt.Sprintf("pod %s has no controller to delete it (kubectl -n %s delete pod %s)", pod, s.Cloud.Namespace, pod))
 	}
 	if len(out) == 0 {
 		return "", orphans

@@ -42,7 +42,7 @@ func TestStuckDeletionNamesWhatHoldsIt(t *testing.T) {
 		&appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: "default-glance", DeletionTimestamp: &gone, Finalizers: []string{"example.com/keep"}}},
 		&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "default-glance-x", DeletionTimestamp: &gone, Finalizers: []string{metav1.FinalizerDeleteDependents}},
 			Spec: corev1.PodSpec{NodeName: "node7"}})
-	const kept, node = "Deployment default-glance is kept by the finalizer example.com/keep", `pod default-glance-x does not end on node "node7"`
+	const kept, node = "Deployment default-glance is blocked by the finalizer example.com/keep", `pod default-glance-x does not terminate on node "node7"`
 	message := func() string {
 		res := b.reconcile()
 		if res.RequeueAfter <= 0 {

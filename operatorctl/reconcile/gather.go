@@ -120,7 +120,7 @@ func (r reader) ownDatabase(ctx context.Context, cr *v1alpha1.OnecloudCluster) e
 				continue
 			}
 		}
-		return fmt.Errorf("the database server %s (spec.%s) is that of cloud %s/%s already: give this cloud a server of its own", host, field, o.Namespace, o.Name)
+		return fmt.Errorf("the database server %s (spec.%s) already belongs to cloud %s/%s: use a different server for this cloud", host, field, o.Namespace, o.Name)
 	}
 	return nil
 }
@@ -286,7 +286,7 @@ func (r reader) releaseKept(ctx context.Context, s State, newest int, running *v
 
 // without describes how a user lets a cloud continue without its release in force.
 func without(c *v1alpha1.OnecloudCluster) string {
-	return fmt.Sprintf("; or let the cloud continue without it, at once, as its spec (version %s) and this operator make it: kubectl -n %s annotate --overwrite oc %s %s=%d",
+	return fmt.Sprintf("; or let the cloud continue without it immediately, as this operator renders its spec (version %s): kubectl -n %s annotate --overwrite oc %s %s=%d",
 		cmp.Or(c.Spec.Version, c.Status.Release.Version), c.Namespace, c.Name, v1alpha1.AnnotationAtOnce, c.Status.Release.Revision)
 }
 

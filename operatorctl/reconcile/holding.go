@@ -137,7 +137,7 @@ func (h *holding) holdComponent(s State, d *Desired, c *target) (different bool,
 	}
 	c.showImage()
 	if len(c.wants) == 0 && len(bare) > 0 {
-		c.Enabled, c.DisabledReason = false, "comes with the update of the cloud"
+		c.Enabled, c.DisabledReason = false, "will be enabled by the update of the cloud"
 	}
 	return !sameWants(bare, c.wants), nil
 }

@@ -59,7 +59,7 @@ func TestALostNodeIsReported(t *testing.T) {
 	if reported := became(corev1.ConditionUnknown); len(reported) != 0 {
 		t.Errorf("another operator reported again: %v", reported)
 	}
-	if reported := became(corev1.ConditionTrue); len(reported) != 1 || reported["Normal NodesReady node n2 is Ready again, or gone"] != 1 {
+	if reported := became(corev1.ConditionTrue); len(reported) != 1 || reported["Normal NodesReady node n2 is Ready again or no longer exists"] != 1 {
 		t.Errorf("reported %v", reported)
 	}
 	is(metav1.ConditionTrue)

@@ -117,7 +117,7 @@ func TestInvalidOptionOfANewCloud(t *testing.T) {
 	}
 	b.reconcile()
 	s := b.component("logger")
-	if s.Reason != status.ReasonInvalidOption || !strings.Contains(s.Message, "it is left out") {
+	if s.Reason != status.ReasonInvalidOption || !strings.Contains(s.Message, "it is ignored until") {
 		t.Errorf("%s: %s", s.Reason, s.Message)
 	}
 	if text := b.config("logger"); !strings.Contains(text, "log_level: debug\n") || !strings.Contains(text, "port: 30999\n") {

@@ -136,7 +136,8 @@ func (a actor) generate(ctx context.Context, s *State, v secrets.Values) error {
 	a.logger.Info("wrote credentials", "cluster", s.Cloud.Name, "namespace", s.Cloud.Namespace, "secret", meta.Name, "taken over", len(v.Earlier))
 	if len(v.Earlier) > 0 {
 		a.event(s.Cloud, normal(wholeCloud, ReasonAdopted,
-			"took over the passwords of the earlier operator into Secret %s; when you will not go back to it, delete ConfigMap %s", meta.Name, s.Cloud.Name+"-"+adopt.ClusterConfig))
+			"copied the passwords of the earlier operator to Secret %s; if you will not go back to the earlier operator, delete ConfigMap %s",
+			meta.Name, s.Cloud.Name+"-"+adopt.ClusterConfig))
 	}
 	if lost := lostPasswords(s.Cloud, a.catalog, slices.DeleteFunc(missing, func(key string) bool { _, kept := v.Earlier[key]; return kept })); lost > 0 {
 		a.event(s.Cloud, warning(wholeCloud, ReasonReplaced,

@@ -137,7 +137,7 @@ func (s *State) imagine(p preparation) (before, after []release.Object, err erro
 		return before, after, nil
 	}
 	if s.Secrets.current, err = p.certificates.Apply(); err != nil {
-		return nil, nil, fmt.Errorf("issuing certificates on trial: %w", err)
+		return nil, nil, fmt.Errorf("issuing certificates in a dry run: %w", err)
 	}
 	s.Secrets.issued = true
 	for _, made := range s.Secrets.current.Secrets {

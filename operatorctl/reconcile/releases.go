@@ -50,11 +50,11 @@ func (a actor) record(ctx context.Context, m *cloud, s State, d *Desired) (State
 	}
 	changes, err := a.applier.Apply(ctx, []client.Object{own(s.Cloud, secret)})
 	if err != nil {
-		return s, fmt.Errorf("keeping release %d: %w", next.Revision, err)
+		return s, fmt.Errorf("saving release %d: %w", next.Revision, err)
 	}
 	kept, ok := changes[0].Object.(*corev1.Secret)
 	if !ok {
-		return s, fmt.Errorf("keeping release %d: Secret %q exists", next.Revision, secret.Name)
+		return s, fmt.Errorf("saving release %d: Secret %q already exists", next.Revision, secret.Name)
 	}
 	s.Live.objects[engine.KeyOf(secret)] = kept
 	s.Releases.kept[next.Revision], s.Releases.current, s.Releases.asked = kept, next.Index(), false
@@ -81,7 +81,7 @@ func repeated(s State) (*release.Release, error) {
 	}
 	secret := s.Releases.kept[s.Releases.rollout.Of]
 	if secret == nil {
-		return nil, fmt.Errorf("operation %s: release %d is gone", s.Releases.rollout.operation, s.Releases.rollout.Of)
+		return nil, fmt.Errorf("operation %s: release %d no longer exists", s.Releases.rollout.operation, s.Releases.rollout.Of)
 	}
 	next, err := release.Decode(secret)
 	if err != nil {
@@ -89,7 +89,7 @@ func repeated(s State) (*release.Release, error) {
 	}
 	next.Summary = release.Summary{
 		Revision: nextRevision(s), Time: metav1.NewTime(s.Now), Version: next.Version, Operator: next.Operator, By: s.Releases.rollout.operation, Of: s.Releases.rollout.Of,
-		Why: []string{"back to release " + strconv.Itoa(s.Releases.rollout.Of) + ", operation " + s.Releases.rollout.operation},
+		Why: []string{"rollback to release " + strconv.Itoa(s.Releases.rollout.Of) + ", operation " + s.Releases.rollout.operation},
 	}
 	return next, nil
 }

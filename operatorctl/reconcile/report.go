@@ -184,7 +184,7 @@ func ignored(s State, d *Desired) (reason string, list []string) {
 	}
 	for _, name := range s.Paused.unknown {
 		reason = status.ReasonUnknownFields
-		list = append(list, fmt.Sprintf("annotation %s: there is no component %q", v1alpha1.AnnotationPaused, name))
+		list = append(list, fmt.Sprintf("annotation %s: component %q does not exist", v1alpha1.AnnotationPaused, name))
 	}
 	return reason, list
 }

@@ -93,7 +93,7 @@ func (s *State) heed(m *cloud, running *v1alpha1.OnecloudOperation, changed bool
 	}
 	secret := s.Releases.kept[r.From]
 	if secret == nil {
-		return false, fmt.Errorf("operation %s: release %d is gone", r.operation, r.From)
+		return false, fmt.Errorf("operation %s: release %d no longer exists", r.operation, r.From)
 	}
 	r.released, err = m.memos.from.get(string(secret.UID)+"/"+secret.ResourceVersion, func() (map[string][]release.Object, error) { return objectsOf(secret) })
 	if err != nil {
@@ -140,7 +140,7 @@ func (r *rollout) forget(kept map[int]*corev1.Secret, now *release.Release) (map
 		back = r.Of
 	}
 	if kept[back] == nil {
-		return nil, fmt.Errorf("operation %s: release %d is gone", r.operation, back)
+		return nil, fmt.Errorf("operation %s: release %d no longer exists", r.operation, back)
 	}
 	before, err := release.Decode(kept[back])
 	if err != nil {
@@ -260,11 +260,11 @@ func (r *rollout) waits(name string) string {
 			if i < r.Reached {
 				return ""
 			}
-			return fmt.Sprintf("waits for wave %d of operation %s", i+1, r.operation)
+			return fmt.Sprintf("waiting for wave %d of operation %s", i+1, r.operation)
 		}
 	}
 	if r.Reached < len(r.Waves) { // components in no wave go with the last
-		return fmt.Sprintf("waits for wave %d of operation %s", len(r.Waves), r.operation)
+		return fmt.Sprintf("waiting for wave %d of operation %s", len(r.Waves), r.operation)
 	}
 	return ""
 }

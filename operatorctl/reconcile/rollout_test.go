@@ -94,7 +94,7 @@ func TestOnlyAnOperationMovesTheRelease(t *testing.T) {
 	if c := b.cloud(); c.Status.Release.Revision != from+1 || c.Status.Release.Version != next || c.Status.Phase != v1alpha1.PhaseUpgrading || c.Status.Release.Good != from {
 		t.Errorf("%+v, %s", c.Status.Release, c.Status.Phase)
 	}
-	if c := b.component("region"); !c.Outdated || c.State != v1alpha1.Available || c.Message != "waits for wave 2 of operation update-1" {
+	if c := b.component("region"); !c.Outdated || c.State != v1alpha1.Available || c.Message != "waiting for wave 2 of operation update-1" {
 		t.Errorf("%+v", c)
 	}
 	step(func(o *v1alpha1.OnecloudOperation) { o.Status.Rollout.Reached = 1 })
@@ -206,7 +206,7 @@ func TestMovesAtOnce(t *testing.T) {
 		{"a user asks for it", annotated("3"), false, false, false},
 		{"a user asked for it at an earlier release", annotated("2"), false, false, true},
 		{"the operator is started so", served, true, false, false},
-		{"the operator may not run operations", served, false, true, true},
+		{"the operator is not allowed to run operations", served, false, true, true},
 	} {
 		cr := newCloud()
 		cr.UID, cr.Spec.Version = "u", "v4.0.5"

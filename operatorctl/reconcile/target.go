@@ -241,9 +241,9 @@ func invalidOptions(configMap string, problems []*options.Problem, running bool)
 	if more := len(problems) - len(what); more > 0 {
 		what = append(what, fmt.Sprintf("and %d more", more))
 	}
-	until := "it is left out until it is corrected or removed"
+	until := "it is ignored until it is corrected or removed"
 	if running {
-		until = "the pods keep the configuration they have until it is corrected or removed"
+		until = "the pods keep their current configuration until it is corrected or removed"
 	}
 	return fmt.Sprintf("ConfigMap %s: %s; %s", configMap, strings.Join(what, "; "), until)
 }

@@ -257,7 +257,7 @@ func (d Diff) Words(w io.Writer) error {
 		}
 	}
 	if len(d.Effects) > 0 {
-		fmt.Fprintf(&b, "Outside Kubernetes, these are done again: %s\n", strings.Join(d.Effects, ", "))
+		fmt.Fprintf(&b, "Outside Kubernetes, these effects are repeated: %s\n", strings.Join(d.Effects, ", "))
 	}
 	_, err := io.WriteString(w, b.String())
 	return err

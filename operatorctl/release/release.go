@@ -94,7 +94,7 @@ func ObjectOf(component string, role int, hash string, o client.Object) (Object,
 	gvk := o.GetObjectKind().GroupVersionKind()
 	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(o)
 	if err != nil {
-		return Object{}, fmt.Errorf("keeping %s %q: %w", gvk.Kind, o.GetName(), err)
+		return Object{}, fmt.Errorf("saving %s %q: %w", gvk.Kind, o.GetName(), err)
 	}
 	delete(content, "status")
 	unstructured.RemoveNestedField(content, "metadata", "annotations", engine.HashAnnotation)
@@ -132,18 +132,18 @@ func SecretName(cloud string, revision int) string {
 func (r Release) Secret(meta metav1.ObjectMeta) (*corev1.Secret, error) {
 	summary, err := json.Marshal(r.Summary)
 	if err != nil {
-		return nil, fmt.Errorf("keeping release %d: %w", r.Revision, err)
+		return nil, fmt.Errorf("saving release %d: %w", r.Revision, err)
 	}
 	var packed bytes.Buffer
 	zip := gzip.NewWriter(&packed)
 	if err := json.NewEncoder(zip).Encode(r.Contents); err != nil {
-		return nil, fmt.Errorf("keeping release %d: %w", r.Revision, err)
+		return nil, fmt.Errorf("saving release %d: %w", r.Revision, err)
 	}
 	if err := zip.Close(); err != nil {
-		return nil, fmt.Errorf("keeping release %d: %w", r.Revision, err)
+		return nil, fmt.Errorf("saving release %d: %w", r.Revision, err)
 	}
 	if packed.Len() > MaxSize {
-		return nil, fmt.Errorf("keeping release %d: it has %d KiB, compressed, and a Secret holds %d KiB: shorten the options in the ConfigMaps",
+		return nil, fmt.Errorf("saving release %d: its compressed size is %d KiB, but a Secret can hold only %d KiB: shorten the options in the ConfigMaps",
 			r.Revision, packed.Len()>>10, MaxSize>>10)
 	}
 	meta.Name = SecretName(meta.Name, r.Revision)

@@ -130,7 +130,7 @@ func plain(name string, in component.Inputs) ([]byte, error) {
 	}
 	var b bytes.Buffer
 	if err := t.Execute(&b, in); err != nil {
-		return nil, fmt.Errorf("filling template %s: %w", name, err)
+		return nil, fmt.Errorf("executing template %s: %w", name, err)
 	}
 	return b.Bytes(), nil
 }

@@ -172,7 +172,7 @@ func workload(in component.Inputs, c conf) (client.Object, error) {
 			},
 		}}, nil
 	}
-	return nil, fmt.Errorf("workload kind %q is unknown", kind)
+	return nil, fmt.Errorf("unknown workload kind %q", kind)
 }
 
 // podTemplate returns the pod template of the component.

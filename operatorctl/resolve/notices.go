@@ -32,17 +32,17 @@ func (n Notice) String() string { return "spec." + n.Field + ": " + n.Why }
 var idle = map[string]string{
 	"clickhouse.tls":                "TLS to ClickHouse is not supported",
 	"db_engine":                     "", // only mysql is accepted
-	"services":                      "no release has used it",
-	"dameng":                        "Dameng is not supported: the data of the services lies in spec.mysql",
+	"services":                      "no release uses it",
+	"dameng":                        "Dameng is not supported: the services store their data in the server of spec.mysql",
 	"etcd.paused":                   "name etcd in the annotation " + v1alpha1.AnnotationPaused + " of the cloud",
-	"etcd.pod":                      "give nodeSelector, affinity, tolerations, requests and limits in spec.etcd itself",
-	"etcd.TLS":                      "the operator makes the certificates of etcd",
+	"etcd.pod":                      "set nodeSelector, affinity, tolerations, requests and limits in spec.etcd itself",
+	"etcd.TLS":                      "the operator issues the certificates of etcd",
 	"etcd.createdSecrets":           "",
 	"etcd.enableTls":                "etcd and its clients always use TLS",
 	"keystone.disableTLS":           "keystone and its clients always use TLS",
-	"cloudmon.CloudmonPingDuration": "no release has used it",
+	"cloudmon.CloudmonPingDuration": "no release uses it",
 	"notify.plugins":                "",
-	"lbagent.OvnController":         "the controller on a load balancer's node is that of spec.hostagent.OvnController",
+	"lbagent.OvnController":         "load-balancer nodes use the controller of spec.hostagent.OvnController",
 	"telegraf.initContainerImage":   "",
 }
 
@@ -51,19 +51,19 @@ var fits = map[string]struct {
 	why string
 	is  func(component.Component) bool
 }{
-	"replicas": {"the component has no number of pods to choose", func(c component.Component) bool {
+	"replicas": {"the number of pods of the component cannot be set", func(c component.Component) bool {
 		k := c.WorkloadKind()
 		return (k == component.Deployment || k == component.StatefulSet) && c.Workload.ReplicasKey == ""
 	}},
 	"slave_replicas":      {"the component has no read replicas", func(c component.Component) bool { return c.Workload.ReadReplicas }},
 	"zones":               {"the component runs once for all zones", func(c component.Component) bool { return c.Workload.PerZone }},
-	"updateStrategy":      {"only a DaemonSet has it", isDaemonSet},
-	"maxUnavailable":      {"only a DaemonSet has it", isDaemonSet},
-	"maxUnavailableCount": {"only a DaemonSet has it", isDaemonSet},
-	"schedule":            {"only a CronJob has it", func(c component.Component) bool { return c.Workload.Kind == component.CronJob }},
+	"updateStrategy":      {"it applies only to a DaemonSet", isDaemonSet},
+	"maxUnavailable":      {"it applies only to a DaemonSet", isDaemonSet},
+	"maxUnavailableCount": {"it applies only to a DaemonSet", isDaemonSet},
+	"schedule":            {"it applies only to a CronJob", func(c component.Component) bool { return c.Workload.Kind == component.CronJob }},
 	"storageClassName":    {"the component has no volume", hasVolume},
 	"requests.storage":    {"the component has no volume", hasVolume},
-	"limits.storage":      {"a volume has a size only: requests.storage", never},
+	"limits.storage":      {"a volume has only a size: requests.storage", never},
 	"service.nodePort":    {"the component has no such port", hasPort},
 	"service.internalOnly": {"the component has no such port on the nodes",
 		func(c component.Component) bool { return hasPort(c) && !c.Service.ClusterIP && !c.Service.Headless }},
@@ -93,7 +93,7 @@ func Idle(catalog []component.Component, path []string) (field, why string, idle
 	if path[0] == "components" && len(path) > 1 {
 		of = func(c component.Component) bool { return c.SpecKey == "" && c.Name == path[1] }
 		if rest = path[2:]; !slices.ContainsFunc(catalog, of) {
-			return strings.Join(path[:2], "."), "there is no such component", true
+			return strings.Join(path[:2], "."), "this component does not exist", true
 		}
 	} else if spec.Component(path[0]) == nil {
 		return "", "", false

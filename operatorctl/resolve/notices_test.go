@@ -46,10 +46,10 @@ func TestNotices(t *testing.T) {
 	got := notices(t, cr)
 	for _, want := range []string{
 		"spec.etcd.enableTls: accepted, without effect: ", "spec.etcd.paused: accepted, without effect: name etcd in the annotation",
-		"spec.keystone.disableTLS: ", "spec.hostagent.replicas: accepted, without effect: the component has no number of pods",
-		"spec.scheduler.schedule: accepted, without effect: only a CronJob has it", "spec.influxdb: accepted, without effect: not in release latest: last in v3.10",
+		"spec.keystone.disableTLS: ", "spec.hostagent.replicas: accepted, without effect: the number of pods of the component cannot be set",
+		"spec.scheduler.schedule: accepted, without effect: it applies only to a CronJob", "spec.influxdb: accepted, without effect: not in release latest: last in v3.10",
 		`spec.baremetalagent.zones: accepted, without effect: zone "zone2" is not in spec.customZones`,
-		"spec.components.nothing: accepted, without effect: there is no such component",
+		"spec.components.nothing: accepted, without effect: this component does not exist",
 		"spec.glnace: unknown, without effect; did you mean spec.glance?", "spec.qwertyuiop: unknown, without effect",
 	} {
 		if !strings.Contains(got, want) {

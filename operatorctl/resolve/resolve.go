@@ -33,8 +33,8 @@ const (
 // Dameng is a database that the earlier operator also supported.
 const (
 	engineDameng  = "dameng"
-	damengRefused = "dameng is not supported: the operator makes databases and accounts in MySQL or MariaDB only. " +
-		"Move the data to one (spec.mysql), then set mysql or remove the field"
+	damengRefused = "dameng is not supported: the operator creates databases and accounts only in MySQL or MariaDB. " +
+		"Move the data to one of them (spec.mysql), then set mysql or remove the field"
 )
 
 // Facts holds what resolving a cloud needs in addition to its resource.
@@ -92,7 +92,7 @@ func Cluster(cr *v1alpha1.OnecloudCluster, f Facts) (component.Cluster, error) {
 	}
 	products := []component.Product{component.FullStack, component.CMP, component.Edge, component.LightEdge, component.AI}
 	if !slices.Contains(products, c.Product) {
-		errs = append(errs, fmt.Errorf("spec.productVersion: %q is none of %v", c.Product, products))
+		errs = append(errs, fmt.Errorf("spec.productVersion: %q is not one of %v", c.Product, products))
 	}
 	if cr.Spec.DBEngine == engineDameng {
 		errs = append(errs, errors.New("spec.db_engine: "+damengRefused))
@@ -117,7 +117,7 @@ func edition(annotation string) (component.Edition, error) {
 	case component.CE, component.CESupport, component.EE:
 		return e, nil
 	}
-	return "", fmt.Errorf("metadata.annotations[%s]: %q is none of ce, ce/support, ee", v1alpha1.AnnotationEdition, annotation)
+	return "", fmt.Errorf("metadata.annotations[%s]: %q is not one of ce, ce/support, ee", v1alpha1.AnnotationEdition, annotation)
 }
 
 func resolveOne(k component.Component, c *component.Cluster, spec view, images images) component.Resolved {

@@ -29,8 +29,8 @@ const keyNextCert, keyNextKey = "ca-next.crt", "ca-next.key"
 const lastCall = 90 * 24 * time.Hour
 
 const (
-	waitsForTrust  = "every pod comes to trust the next CA"
-	waitsForLeaves = "every pod gets a certificate of the new CA"
+	waitsForTrust  = "every pod trusts the next CA"
+	waitsForLeaves = "every pod has a certificate from the new CA"
 )
 
 // step is a step in the life of a CA. A CA is rotated at two thirds of its lifetime: the next CA is created and all pods come to trust both; then the
@@ -59,7 +59,7 @@ func nextStep(data map[string][]byte, now time.Time, served bool) (step, authori
 		return keepCA, authority{}, err
 	}
 	if !ca.Cert.IsCA {
-		return keepCA, authority{}, errors.New("its first certificate is no CA")
+		return keepCA, authority{}, errors.New("its first certificate is not a CA")
 	}
 	a := authority{pair: ca, trust: data[keyCACert], data: map[string][]byte{keyCACert: data[keyCACert], keyCAKey: data[keyCAKey]}}
 	switch {
@@ -97,11 +97,11 @@ func (a authority) take(s step, now time.Time, newKey func() (crypto.Signer, err
 	}
 	key, err := newKey()
 	if err != nil {
-		return authority{}, fmt.Errorf("making the CA: %w", err)
+		return authority{}, fmt.Errorf("generating the CA: %w", err)
 	}
 	ca, err := pki.NewCA(now, "onecloud", key)
 	if err != nil {
-		return authority{}, fmt.Errorf("making the CA: %w", err)
+		return authority{}, fmt.Errorf("generating the CA: %w", err)
 	}
 	data, err := encodePair(ca, keyCACert, keyCAKey)
 	if err != nil || s == makeCA {

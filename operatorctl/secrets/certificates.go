@@ -109,7 +109,7 @@ func (w Wanted) Plan(found map[string]*corev1.Secret) (Plan, error) {
 	p := Plan{wanted: w, caSecret: CertsSecret(w.Cluster)}
 	if s := found[p.caSecret]; IsProvided(s) {
 		if err := usable(s, w.Cluster+"-"+component.IdentityService+"."+w.Namespace+".svc", w.Now); err != nil {
-			return p, fmt.Errorf("the certificates in Secret %q, which annotation %s says are yours, cannot be used: %w", s.Name,
+			return p, fmt.Errorf("the certificates in Secret %q, which are user-provided according to annotation %s, cannot be used: %w", s.Name,
 				v1alpha1.AnnotationSupplied, err)
 		}
 		p.provided, p.caSecret = s, EtcdCASecret(w.Cluster)
@@ -186,7 +186,7 @@ func (p Plan) Apply() (Certificates, error) {
 		err = keyErr
 	}
 	if err != nil {
-		return Certificates{}, fmt.Errorf("making the CA in Secret %q: %w", p.caSecret, err)
+		return Certificates{}, fmt.Errorf("generating the CA in Secret %q: %w", p.caSecret, err)
 	}
 	hash, err := engine.Hash(ca.trust)
 	if err != nil {
@@ -230,7 +230,7 @@ func (p Plan) Apply() (Certificates, error) {
 		return Certificates{}, err
 	}
 	if p.provided != nil && !p.wanted.Now.Before(out.Status.NotAfter.Time) {
-		out.Status.Message = "the supplied certificate has ended: replace it in Secret " + p.provided.Name
+		out.Status.Message = "the supplied certificate has expired: replace it in Secret " + p.provided.Name
 	}
 	return out, nil
 }
@@ -298,7 +298,7 @@ func usable(s *corev1.Secret, name string, now time.Time) error {
 	}
 	roots, between := x509.NewCertPool(), x509.NewCertPool()
 	if !roots.AppendCertsFromPEM(s.Data[keyCACert]) {
-		return fmt.Errorf("key %s holds no certificate", keyCACert)
+		return fmt.Errorf("key %s contains no certificate", keyCACert)
 	}
 	for _, c := range chain[1:] {
 		between.AddCert(c)

@@ -34,7 +34,7 @@ func (c *Cloud) HighlyAvailable(cluster component.Cluster, nodes []Node) {
 		switch {
 		case !r.Enabled || !deployment && r.Workload.Kind != component.StatefulSet:
 		case r.Workload.FixedMembers && r.Replicas < majority:
-			lacks = append(lacks, fmt.Sprintf("%s has %d member and keeps to that while it runs", name, r.Replicas))
+			lacks = append(lacks, fmt.Sprintf("%s has %d member, which cannot change while it runs", name, r.Replicas))
 		case r.Single != "":
 			single = append(single, name)
 		case deployment && r.Replicas > 1:
@@ -44,9 +44,9 @@ func (c *Cloud) HighlyAvailable(cluster component.Cluster, nodes []Node) {
 		}
 	}
 	if len(once) > 0 {
-		why := "chosen in the spec"
+		why := "set in the spec"
 		if slices.ContainsFunc(once, func(name string) bool { return cluster.Components[name].Workload.Locks }) {
-			why += ", or without three members of " + cluster.LockKeeper().Name + " for its locks"
+			why += ", or fewer than three members of " + cluster.LockKeeper().Name + " for its locks"
 		}
 		lacks = append(lacks, fmt.Sprintf("one copy of %s (%s)", strings.Join(once, ", "), why))
 	}
@@ -77,7 +77,7 @@ func lacksNodes(c component.Cluster, nodes []Node, twice int) []string {
 	case ready < 2 && twice > 0:
 		return []string{fmt.Sprintf("%d Ready node with the role controller, so all copies share it: ocadm join --control-plane adds one", ready)}
 	case ready == 2 && keeper.Enabled:
-		return []string{"2 Ready nodes with the role controller: " + keeper.Name + " stops if the one with two of its members is lost"}
+		return []string{"2 Ready nodes with the role controller: " + keeper.Name + " stops if the node with two of its members is lost"}
 	}
 	return nil
 }

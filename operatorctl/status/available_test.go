@@ -49,8 +49,8 @@ func TestHighlyAvailable(t *testing.T) {
 		"one node":             {cloud(3, 2), nodes(true), metav1.ConditionFalse, []string{"1 Ready node with the role controller", "by design one copy of glance"}},
 		"two, one not Ready":   {cloud(3, 2), nodes(true, false), metav1.ConditionFalse, []string{"1 Ready node"}},
 		"two nodes":            {cloud(3, 2), nodes(true, true), metav1.ConditionFalse, []string{"etcd stops if"}},
-		"etcd was small":       {cloud(1, 1), nodes(true, true, true), metav1.ConditionFalse, []string{"etcd has 1 member", "one copy of region", "without three members of etcd"}},
-		"one copy in the spec": {cloud(3, 1), nodes(true, true, true), metav1.ConditionFalse, []string{"one copy of region (chosen"}},
+		"etcd was small":       {cloud(1, 1), nodes(true, true, true), metav1.ConditionFalse, []string{"etcd has 1 member", "one copy of region", "fewer than three members of etcd"}},
+		"one copy in the spec": {cloud(3, 1), nodes(true, true, true), metav1.ConditionFalse, []string{"one copy of region (set in the spec"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			before := []metav1.Condition{{Type: v1alpha1.ConditionHighlyAvailable, Status: metav1.ConditionTrue}}

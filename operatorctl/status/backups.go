@@ -33,7 +33,7 @@ func (c *Cloud) ProveBackups(history backup.History, job *batchv1.CronJob) {
 	known := history.Until(c.now)
 	is, reason, message := judgeBackups(known, job, c.now)
 	if n := len(history) - len(known); n > 0 && is != metav1.ConditionTrue {
-		message += fmt.Sprintf("; %d that lie in the future do not count: a clock was ahead", n)
+		message += fmt.Sprintf("; %d backups with a time in the future do not count: a clock was ahead", n)
 	}
 	c.setInFull(v1alpha1.ConditionBackupProven, is, reason, clip(message))
 	if c.Backups = nil; len(known) == 0 {
@@ -57,25 +57,26 @@ func judgeBackups(history backup.History, job *batchv1.CronJob, now time.Time) (
 	}
 	switch {
 	case proven != nil && now.Before(proven.Time.Add(limit)):
-		return metav1.ConditionTrue, ReasonProven, fmt.Sprintf("%s in %s, of %s, was restored into scratch databases and compared", proven.Name, proven.Place, stamp(proven.Time))
+		return metav1.ConditionTrue, ReasonProven, fmt.Sprintf("%s in %s, from %s, was restored into scratch databases and compared", proven.Name, proven.Place, stamp(proven.Time))
 	case len(history) == 0 && job == nil:
 		return metav1.ConditionUnknown, ReasonNoBackup, "no backup is known, and none is scheduled: " + schedule
 	case proven == nil && job != nil && now.Before(since.Add(limit)) && (len(history) == 0 || history[0].Time.Before(since)):
-		return metav1.ConditionUnknown, ReasonNoBackup, "the first scheduled backup is still to come"
+		return metav1.ConditionUnknown, ReasonNoBackup, "the first scheduled backup has not run yet"
 	case len(history) == 0:
 		return bad, ReasonNoBackup, "no backup has been made since the schedule was set " + stamp(since)
 	}
-	last, latest := history[0], "none was ever proven"
+	last, latest := history[0], "no backup was ever proven"
 	if proven != nil {
-		latest = "the last proven one is of " + stamp(proven.Time)
+		latest = "the last proven backup is from " + stamp(proven.Time)
 	}
 	switch {
 	case last.Error != "":
-		return bad, ReasonFailed, fmt.Sprintf("the backup of %s failed: %s; %s", stamp(last.Time), last.Error, latest)
+		return bad, ReasonFailed, fmt.Sprintf("the backup from %s failed: %s; %s", stamp(last.Time), last.Error, latest)
 	case last.Problem != "":
-		return bad, ReasonUnproven, fmt.Sprintf("the backup of %s could not be proven: %s; %s", stamp(last.Time), last.Problem, latest)
+		return bad, ReasonUnproven, fmt.Sprintf("the backup from %s could not be proven: %s; %s", stamp(last.Time), last.Problem, latest)
 	case last.Proven == nil:
-		return bad, ReasonUnproven, fmt.Sprintf("the backup of %s was not proven; %s: ocadm cluster backup verify %s --restore", stamp(last.Time), latest, cmp.Or(last.Name, "FILE"))
+		return bad, ReasonUnproven, fmt.Sprintf("the backup from %s was not proven; %s: ocadm cluster backup verify %s --restore",
+			stamp(last.Time), latest, cmp.Or(last.Name, "FILE"))
 	case job == nil:
 		return bad, ReasonStale, latest + ", and none is scheduled: " + schedule
 	}

@@ -42,12 +42,12 @@ func TestBackupProven(t *testing.T) {
 		says    string
 	}{
 		"nothing":                           {nil, nil, metav1.ConditionUnknown, "NoBackup", "none is scheduled"},
-		"scheduled just now":                {nil, daily(1), metav1.ConditionUnknown, "NoBackup", "still to come"},
+		"scheduled just now":                {nil, daily(1), metav1.ConditionUnknown, "NoBackup", "has not run yet"},
 		"scheduled, none for two periods":   {nil, daily(50), metav1.ConditionFalse, "NoBackup", "2026-11-21T10:00:00Z"},
 		"last night":                        {backup.History{proven(10)}, daily(99), metav1.ConditionTrue, "Proven", "n in p"},
 		"last night failed, before did not": {backup.History{failed(10), proven(34)}, daily(99), metav1.ConditionTrue, "Proven", "n in p"},
 		"two nights failed":                 {backup.History{failed(10), failed(34), proven(58)}, daily(99), metav1.ConditionFalse, "Failed", "bucket unreachable"},
-		"the first one failed":              {backup.History{failed(1)}, daily(2), metav1.ConditionFalse, "Failed", "none was ever proven"},
+		"the first one failed":              {backup.History{failed(1)}, daily(2), metav1.ConditionFalse, "Failed", "no backup was ever proven"},
 		"not proven":                        {backup.History{{Time: ago(1), Problem: "no room"}, proven(58)}, daily(99), metav1.ConditionFalse, "Unproven", "no room"},
 		"proof left out":                    {backup.History{{Time: ago(1)}}, daily(99), metav1.ConditionFalse, "Unproven", "was not proven"},
 		"nothing runs any more":             {backup.History{proven(50)}, daily(99), metav1.ConditionFalse, "Stale", "2026-11-21T10:00:00Z"},

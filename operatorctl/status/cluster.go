@@ -113,9 +113,9 @@ func why(components []v1alpha1.ComponentStatus) string {
 func (c *Cloud) VersionWaits(wanted, inForce string, never bool) {
 	next := "ocadm operation list"
 	if never {
-		next = "the operator may not run operations; give it the right: ocadm init phase operator"
+		next = "the operator is not allowed to run operations; to grant the permission: ocadm init phase operator"
 	}
-	message := fmt.Sprintf("version %s of the spec waits for an operation, the cloud is at %s: %s", wanted, inForce, next)
+	message := fmt.Sprintf("version %s of the spec is waiting for an operation; the cloud is at %s: %s", wanted, inForce, next)
 	c.set(v1alpha1.ConditionReady, false, "WaitsForOperation", message)
 	c.set(v1alpha1.ConditionProgressing, true, "WaitsForOperation", message)
 }

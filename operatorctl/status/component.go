@@ -141,7 +141,7 @@ func judge(o Observed) (v1alpha1.State, string, string) {
 	r := o.Resolved
 	switch {
 	case !r.Enabled && o.Left:
-		return v1alpha1.Disabled, ReasonPaused, r.DisabledReason + "; what there is of it stays, it is paused"
+		return v1alpha1.Disabled, ReasonPaused, r.DisabledReason + "; its existing objects are kept, because it is paused"
 	case !r.Enabled:
 		return v1alpha1.Disabled, ReasonDisabled, r.DisabledReason
 	case o.Left:

@@ -37,13 +37,13 @@ func (c *Cloud) NodeCertificates(reports map[string]certreport.Report) {
 		for _, one := range r.Certificates {
 			switch {
 			case !c.now.Before(one.Ends):
-				expired = append(expired, fmt.Sprintf("%s of node %s ended %s", one.Name, node, stamp(one.Ends)))
+				expired = append(expired, fmt.Sprintf("%s of node %s expired %s", one.Name, node, stamp(one.Ends)))
 			case one.Unable == "" && !c.now.Before(one.RenewAt.Add(one.Ends.Sub(one.RenewAt)/overdue)):
-				late = append(late, fmt.Sprintf("%s of node %s ends %s, and was to be renewed %s", one.Name, node, stamp(one.Ends), stamp(one.RenewAt)))
+				late = append(late, fmt.Sprintf("%s of node %s expires %s; its renewal was due %s", one.Name, node, stamp(one.Ends), stamp(one.RenewAt)))
 			}
 		}
 		for _, one := range r.Unable(c.now) {
-			unable = append(unable, fmt.Sprintf("%s of node %s ends %s, and %s", one.Name, node, stamp(one.Ends), one.Unable))
+			unable = append(unable, fmt.Sprintf("%s of node %s expires %s, and %s", one.Name, node, stamp(one.Ends), one.Unable))
 		}
 		if r.Problem != "" {
 			unknown = append(unknown, fmt.Sprintf("node %s: %s", node, r.Problem))
@@ -61,5 +61,5 @@ func (c *Cloud) NodeCertificates(reports map[string]certreport.Report) {
 			return
 		}
 	}
-	c.set(v1alpha1.ConditionNodeCertificates, true, ReasonCertificatesValid, fmt.Sprintf("%s ends first, %s", next.Name, stamp(next.Ends)))
+	c.set(v1alpha1.ConditionNodeCertificates, true, ReasonCertificatesValid, fmt.Sprintf("%s expires first, %s", next.Name, stamp(next.Ends)))
 }

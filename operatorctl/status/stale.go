@@ -27,7 +27,7 @@ func stale(t *batchv1.CronJob, now time.Time) (why string, due time.Time) {
 	if t.Status.LastSuccessfulTime == nil {
 		return "none of its runs has succeeded since " + since.UTC().Format(time.RFC3339), time.Time{}
 	}
-	return "it has not run since the success of " + since.UTC().Format(time.RFC3339), time.Time{}
+	return "it has not run since its last success at " + since.UTC().Format(time.RFC3339), time.Time{}
 }
 
 const day = 24 * time.Hour

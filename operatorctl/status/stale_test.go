@@ -37,7 +37,7 @@ func TestStale(t *testing.T) {
 	if why, due := stale(job, made.Add(60*time.Hour)); why != "" || !due.Equal(made.Add(99*time.Hour)) {
 		t.Errorf("%q %s", why, due)
 	}
-	if w := WorkloadOf(job, Seen{Now: made.Add(200 * time.Hour)}); !strings.Contains(w.Stalled, "it has not run since the success of 2026-01-03T02:00:00Z") {
+	if w := WorkloadOf(job, Seen{Now: made.Add(200 * time.Hour)}); !strings.Contains(w.Stalled, "it has not run since its last success at 2026-01-03T02:00:00Z") {
 		t.Error(w.Stalled)
 	}
 	job.Spec.Suspend = new(true)

@@ -103,7 +103,7 @@ func TestComponent(t *testing.T) {
 			v1alpha1.Degraded, status.ReasonEffectFailed, "database/glance: access denied"},
 		{"blocked", status.Observed{BlockedBy: []string{"keystone", "region"}}, nil, nil, v1alpha1.Waiting, status.ReasonDependencies, "waiting for keystone, region"},
 		{"not made", status.Observed{}, nil, nil, v1alpha1.Progressing, status.ReasonNotMade, "deployment is being created"},
-		{"not seen yet", status.Observed{}, deployment(2, 1, 1, 1, 1, 1), nil, v1alpha1.Progressing, status.ReasonRollout, "the cluster has not looked at the change yet"},
+		{"not seen yet", status.Observed{}, deployment(2, 1, 1, 1, 1, 1), nil, v1alpha1.Progressing, status.ReasonRollout, "Kubernetes has not processed the change yet"},
 		{"rolling", status.Observed{}, deployment(2, 2, 2, 3, 1, 2), nil, v1alpha1.Progressing, status.ReasonRollout, "1 of 2 pods moved to the new version"},
 		{"old pod still serves", status.Observed{}, deployment(2, 2, 1, 2, 1, 1), nil, v1alpha1.Progressing, status.ReasonRollout, "0 of 1 pods ready"},
 		{"starting", status.Observed{}, deployment(1, 1, 1, 1, 1, 0), nil, v1alpha1.Progressing, status.ReasonRollout, "0 of 1 pods ready"},

@@ -210,7 +210,7 @@ func (w *Workload) judge() (v1alpha1.State, string, string) {
 	case w.NoNode && w.Ready <= 0:
 		return v1alpha1.Idle, ReasonNoNodes, "no node has " + w.Label
 	case w.ObservedGeneration < w.Generation:
-		return v1alpha1.Progressing, ReasonRollout, "the cluster has not looked at the change yet"
+		return v1alpha1.Progressing, ReasonRollout, "Kubernetes has not processed the change yet"
 	case w.complete() && len(w.Loops) > 0:
 		return v1alpha1.Degraded, ReasonPods, strings.Join(w.Loops, "; ")
 	case w.complete() && len(w.Lost) > 0:
@@ -220,7 +220,7 @@ func (w *Workload) judge() (v1alpha1.State, string, string) {
 	case w.Kind == "DaemonSet" && w.Wanted <= w.Excused && len(w.Lost) > 0:
 		return v1alpha1.Degraded, ReasonNodesNotReady, "no node with " + w.Label + " is Ready: " + strings.Join(w.Lost, ", ")
 	case w.Kind == "DaemonSet" && w.Wanted == 0:
-		return v1alpha1.Progressing, ReasonRollout, "a node has " + w.Label + ", and no pod is placed there yet; if that stays so, look at the taints of the node"
+		return v1alpha1.Progressing, ReasonRollout, "a node has " + w.Label + ", but no pod is scheduled there yet; if this persists, check the taints of the node"
 	case w.Wanted == 0:
 		return v1alpha1.Degraded, ReasonStalled, "it is scaled to zero"
 	case len(w.Pods) > 0:

@@ -42,9 +42,9 @@ func (s *suite) machinePairs(t *testing.T) {
 	on(5, "iptables -I"+firewall)
 	s.precheck(t, file,
 		"OCA-7642 node4 and node3 have the same machine id",
-		"OCA-7648 Nothing comes from node3 to node5 on UDP 8472 (pod network)",
-		"OCA-7649 Packets of more than 1400 bytes do not come from node1, node3, node4, node5 to node2",
-		"OCA-7649 Packets of more than 1400 bytes do not come from node2 to node1, node3, node4, node5")
+		"OCA-7648 Nothing arrives from node3 at node5 on UDP 8472 (pod network)",
+		"OCA-7649 Packets of more than 1400 bytes do not arrive from node1, node3, node4, node5 at node2",
+		"OCA-7649 Packets of more than 1400 bytes do not arrive from node2 at node1, node3, node4, node5")
 	if out, err := s.Kubectl(ctx, "get", "nodes", "-o", "name"); err != nil || strings.TrimSpace(out) != "node/node1" {
 		t.Errorf("nodes %q, %v", out, err)
 	}
@@ -89,7 +89,7 @@ func (s *suite) precheck(t *testing.T, file string, want ...string) {
 			got = append(got, f.Code+" "+f.What)
 		}
 		slices.Sort(got)
-		if !slices.Equal(got, want) || one.Passed != (len(want) == 0) || !strings.HasPrefix(one.Ways, "20 ways between 5 machines") {
+		if !slices.Equal(got, want) || one.Passed != (len(want) == 0) || !strings.HasPrefix(one.Ways, "20 connections between 5 machines") {
 			t.Errorf("%q, want %q; %s %s", got, want, one.Ways, one.Message)
 		}
 	}

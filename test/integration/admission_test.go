@@ -89,7 +89,7 @@ func TestFieldsWithoutEffectAreReported(t *testing.T) {
 		told = c.Message
 		return true
 	})
-	for _, want := range []string{"spec.glnace: unknown, without effect; did you mean spec.glance?", "spec.etcd.paused: accepted, without effect: ", `there is no component "loger"`} {
+	for _, want := range []string{"spec.glnace: unknown, without effect; did you mean spec.glance?", "spec.etcd.paused: accepted, without effect: ", `component "loger" does not exist`} {
 		if !strings.Contains(told, want) {
 			e.Errorf("%q lacks %q", told, want)
 		}

@@ -242,9 +242,9 @@ func (a *appliers) claim() {
 		}
 	}
 	a.kept(a.one(claim("elastic", "elastic", "20G")))
-	a.kept(a.one(claim("elastic", "elastic", "15G")), "PersistentVolumeClaim elastic keeps its size 20G (15G is asked for): a volume cannot shrink")
-	a.kept(a.one(claim("rigid", "rigid", "20G")), "PersistentVolumeClaim rigid keeps its size 10G (20G is asked for)", "allowVolumeExpansion")
-	a.kept(a.one(claim("rigid", "elastic", "10G")), "keeps storageClassName rigid (elastic is asked for)")
+	a.kept(a.one(claim("elastic", "elastic", "15G")), "PersistentVolumeClaim elastic keeps its size 20G (15G is requested): a volume cannot shrink")
+	a.kept(a.one(claim("rigid", "rigid", "20G")), "PersistentVolumeClaim rigid keeps its size 10G (20G is requested)", "allowVolumeExpansion")
+	a.kept(a.one(claim("rigid", "elastic", "10G")), "keeps storageClassName rigid (elastic is requested)")
 	many := claim("rigid", "rigid", "10G")
 	many.Spec.AccessModes = []corev1.PersistentVolumeAccessMode{corev1.ReadWriteMany}
 	a.kept(a.one(many), "keeps accessModes [ReadWriteOnce]")
@@ -268,7 +268,7 @@ func (a *appliers) service() {
 	a.one(service("headless", "None"))
 	a.refused(service("headless", ""), engine.ReasonImmutable, "it is headless", "kubectl -n onecloud delete service headless")
 	a.one(service("usual", ""))
-	a.refused(service("usual", "None"), engine.ReasonImmutable, "is to be headless", "kubectl -n onecloud delete service usual")
+	a.refused(service("usual", "None"), engine.ReasonImmutable, "but must be headless", "kubectl -n onecloud delete service usual")
 	nodes := service("usual", "")
 	nodes.Spec.Type = corev1.ServiceTypeNodePort
 	nodes.Spec.Ports[0].NodePort = 30123
@@ -284,7 +284,7 @@ func (a *appliers) sealed() {
 	}
 	a.one(cm.DeepCopy())
 	cm.Data["a"] = "2"
-	a.refused(cm, engine.ReasonImmutable, "it was made immutable", "kubectl -n onecloud delete configmap sealed")
+	a.refused(cm, engine.ReasonImmutable, "it is immutable", "kubectl -n onecloud delete configmap sealed")
 	s := &corev1.Secret{ObjectMeta: named("typed"), Type: "example.com/other", Data: map[string][]byte{"a": []byte("1")}}
 	if err := a.c.Create(a.t.Context(), s.DeepCopy()); err != nil {
 		a.t.Fatal(err)
@@ -374,5 +374,5 @@ func (a *appliers) terminating() {
 		a.t.Fatal(err)
 	}
 	d.Spec.Template.Spec.Containers[0].Image = "i:2"
-	a.refused(d, engine.ReasonTerminating, "it is being deleted, held up by the finalizers example.com/hold")
+	a.refused(d, engine.ReasonTerminating, "it is being deleted, blocked by the finalizers example.com/hold")
 }

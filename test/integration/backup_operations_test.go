@@ -185,7 +185,7 @@ func (b *backups) busy() {
 	b.Helper()
 	b.Operation("held", v1alpha1.OnecloudOperationSpec{Action: v1alpha1.ActionBackup, Backup: &v1alpha1.BackupParameters{Place: "elsewhere"}})
 	o := b.UntilOperation("held", func(o *v1alpha1.OnecloudOperation) bool { return o.Status.Phase == v1alpha1.OperationPending })
-	if o.Status.Message != "waits for the program that runs it" {
+	if o.Status.Message != "waiting for the program that runs it" {
 		b.Errorf("%+v", o.Status)
 	}
 	b.status("held", func(s *v1alpha1.OnecloudOperationStatus) {
@@ -193,16 +193,16 @@ func (b *backups) busy() {
 	})
 	b.UntilOperation("held", func(o *v1alpha1.OnecloudOperation) bool { return o.Status.Phase == v1alpha1.OperationRunning })
 	_, _, err := cluster.ScheduledBackup(b.Context(), b.Client, b.key, cluster.Mounted{Dir: b.dir, Place: "node7:/srv/backups"}, cluster.Recorded{By: "pod", Wait: time.Second})
-	if f := b.code(err, "OCA-7421"); !strings.Contains(f.Cause, "waits for operation held") {
+	if f := b.code(err, "OCA-7421"); !strings.Contains(f.Cause, "waiting for operation held") {
 		b.Errorf("%+v", f)
 	}
 	h, err := archive.History(b.Context(), b.Client, namespace)
-	if err != nil || !strings.Contains(h[0].Error, "waits for operation held") {
+	if err != nil || !strings.Contains(h[0].Error, "waiting for operation held") {
 		b.Errorf("the skipped night: %+v %v", h[0], err)
 	}
 	b.Operation("later", v1alpha1.OnecloudOperationSpec{Action: v1alpha1.ActionUpdate, Update: &v1alpha1.UpdateParameters{Version: "v4.0.5"}})
 	o = b.UntilOperation("later", func(o *v1alpha1.OnecloudOperation) bool { return o.Status.Phase == v1alpha1.OperationPending })
-	if o.Status.Message != "waits for operation held" {
+	if o.Status.Message != "waiting for operation held" {
 		b.Errorf("%+v", o.Status)
 	}
 	prints(b.Env, "cancelled", "operation", "cancel", "later")

@@ -79,7 +79,7 @@ func (f *machinesTest) callsIn() {
 	f.add("other", callsIn) // no address is not a duplicate address
 	for _, name := range []string{"caller", "other"} {
 		f.until(name, func(m *v1alpha1.OnecloudMachine) bool {
-			return m.Status.Phase == v1alpha1.MachinePending && strings.Contains(m.Status.Message, "waits for the machine to call in") && m.Status.DataSecretName != ""
+			return m.Status.Phase == v1alpha1.MachinePending && strings.Contains(m.Status.Message, "waiting for the machine to call in") && m.Status.DataSecretName != ""
 		})
 	}
 	token := f.tokenOf("caller")
@@ -97,7 +97,7 @@ func (f *machinesTest) callsIn() {
 	taken := finding.List{finding.New("OCA-2001", "Port 10250 is taken", "socat listens on it", "stop it")}
 	send(callin.Report{State: callin.Failed, Try: 1, Phase: "preflight", Exit: 20, Findings: taken})
 	m := f.until("caller", func(m *v1alpha1.OnecloudMachine) bool { return strings.Contains(m.Status.Message, "OCA-2001") })
-	if m.Status.Phase != v1alpha1.MachineProvisioning || !strings.Contains(m.Status.Message, "try 1 of 10") || !meta.IsStatusConditionFalse(m.Status.Conditions, v1alpha1.ConditionPrecheckPassed) {
+	if m.Status.Phase != v1alpha1.MachineProvisioning || !strings.Contains(m.Status.Message, "attempt 1 of 10") || !meta.IsStatusConditionFalse(m.Status.Conditions, v1alpha1.ConditionPrecheckPassed) {
 		f.Errorf("%+v", m.Status)
 	}
 	send(callin.Report{State: callin.Failed, Try: 10, Phase: "preflight", Exit: 20, Findings: taken})

@@ -40,7 +40,7 @@ func TestDefinitionIsUpdated(t *testing.T) {
 
 	e.ageDefinition("1000000")
 	e.StartOperator()
-	e.untilSaid("is that of a later release and stays")
+	e.untilSaid("is from a later release and is kept")
 	e.untilSaid("Starting workers")
 	e.untilAccepted(false)
 	e.StopOperator()

@@ -49,12 +49,12 @@ func TestCompareMachines(t *testing.T) {
 	}
 	f.until("pair-c", func(m *v1alpha1.OnecloudMachine) bool { return m.Status.HostKey != "" })
 	o := compare()
-	if o.Status.Phase != v1alpha1.OperationSucceeded || o.Status.Machine == nil || !strings.HasPrefix(o.Status.Machine.Ways, "6 ways between 3 machines") {
+	if o.Status.Phase != v1alpha1.OperationSucceeded || o.Status.Machine == nil || !strings.HasPrefix(o.Status.Machine.Ways, "6 connections between 3 machines") {
 		t.Errorf("%+v", o.Status)
 	}
 	nodes["pair-b"].Say("machineid", "id-of-pair-a")
 	nodes["pair-c"].Lose(func(from string, port, _ int) bool { return from == "pair-a" && port == 8472 })
-	o = compare("OCA-7642 pair-b and pair-a have the same machine id", "OCA-7648 Nothing comes from pair-a to pair-c on UDP 8472 (pod network)")
+	o = compare("OCA-7642 pair-b and pair-a have the same machine id", "OCA-7648 Nothing arrives from pair-a at pair-c on UDP 8472 (pod network)")
 	if o.Status.Phase != v1alpha1.OperationFailed {
 		t.Errorf("%s: %s", o.Status.Phase, o.Status.Message)
 	}
@@ -66,7 +66,7 @@ func TestCompareMachines(t *testing.T) {
 	}
 	// The host key of one has changed: nothing is sent to it, and the others are compared.
 	nodes["pair-b"].Reinstall(t)
-	o = compare("OCA-7648 Nothing comes from pair-a to pair-c on UDP 8472 (pod network)", "OCA-7650 Machine pair-b was not compared with the others")
+	o = compare("OCA-7648 Nothing arrives from pair-a at pair-c on UDP 8472 (pod network)", "OCA-7650 Machine pair-b was not compared with the others")
 	if last := o.Status.Findings[len(o.Status.Findings)-1]; !strings.Contains(last.Cause, "a different host key") || !last.Warning {
 		t.Errorf("%+v", last)
 	}

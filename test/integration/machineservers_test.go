@@ -88,7 +88,7 @@ func (s *standIn) run(c *sshserver.Call) int {
 		return 1
 	}
 	if what != "" && what != "tidy" && !s.machines.knows(c, string(text)) { // as the depot answers the script
-		fmt.Fprintln(c.Stderr, "The control plane refuses the token of these data")
+		fmt.Fprintln(c.Stderr, "The control plane rejects the token in this bootstrap data")
 		return bootstrap.ExitExpired
 	}
 	switch {

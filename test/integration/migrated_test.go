@@ -34,7 +34,7 @@ func (m migrated) as(what string, definitions map[string]string, tables map[stri
 	now, rows := m.state()
 	for name, was := range definitions {
 		if now[name] != was {
-			m.Errorf("%s: the tables of %s are defined otherwise", what, name)
+			m.Errorf("%s: the tables of %s have different definitions", what, name)
 		}
 	}
 	for name, was := range tables {

@@ -144,7 +144,7 @@ func (p *programs) lost(name string) *v1alpha1.OnecloudOperation {
 	o := p.UntilOperation(name, env.Ended)
 	p.StopOperator()
 	p.operate()
-	if !strings.Contains(o.Status.Message, "gave no sign for 1s") {
+	if !strings.Contains(o.Status.Message, "sent no heartbeat for 1s") {
 		p.Errorf("%+v", o.Status)
 	}
 	return o
@@ -256,13 +256,13 @@ func (p *programs) killedBackup() {
 	if parts := p.parts(p.dir); len(parts) == 0 {
 		p.Errorf("the command had not begun to write:\n%s", c.said.String())
 	}
-	if o := p.lost(name); o.Status.Phase != v1alpha1.OperationFailed || !strings.Contains(o.Status.Message, "half a file is never listed") {
+	if o := p.lost(name); o.Status.Phase != v1alpha1.OperationFailed || !strings.Contains(o.Status.Message, "incomplete files are never listed") {
 		p.Errorf("%+v", o.Status)
 	}
 	if list, err := backup.List(p.Context(), backup.Dir(p.dir)); err != nil || len(list) != 0 {
 		p.Errorf("%+v %v", list, err)
 	}
-	prints(p.Env, "gave no sign", "cluster", "backup", "list")
+	prints(p.Env, "sent no heartbeat", "cluster", "backup", "list")
 	prints(p.Env, "ocadm-backup", args...)
 	if parts := p.parts(p.dir); len(parts) != 0 {
 		p.Errorf("%q", parts)
@@ -290,7 +290,7 @@ func (p *programs) killedRestore() {
 		p.Fatal(err)
 	}
 	release()
-	if o := p.lost(name); o.Status.Phase != v1alpha1.OperationReverted || !strings.Contains(o.Status.Message, "as it was before") {
+	if o := p.lost(name); o.Status.Phase != v1alpha1.OperationReverted || !strings.Contains(o.Status.Message, "all changes were undone") {
 		p.Errorf("%+v", o.Status)
 	}
 	if p.stopped() || p.SQL(p.DB, "SELECT COUNT(*) FROM keystone.held") != "2" {

@@ -164,7 +164,7 @@ func TestNoUpdateWithoutImages(t *testing.T) {
 		unchanged()
 	}
 	e.Edit(`{"spec":{"version":"v4.0.5"}}`)
-	e.isRefused("v4.0.5", first.Spec.Version, "OCA-7068", "give another --version")
+	e.isRefused("v4.0.5", first.Spec.Version, "OCA-7068", "use another --version")
 	unchanged()
 
 	e.Kubelet.Withdraw("")

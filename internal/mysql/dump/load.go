@@ -128,7 +128,7 @@ func (l *Loader) Finish(ctx context.Context) error {
 				if err := l.make(ctx, p); err != nil {
 					failed = append(failed, p)
 					if first == nil {
-						first = l.s.admin.Fail(fmt.Sprintf("making the %s %q of database %q", p.Kind, p.Name, p.Database), err)
+						first = l.s.admin.Fail(fmt.Sprintf("creating the %s %q of database %q", p.Kind, p.Name, p.Database), err)
 					}
 				}
 			}

@@ -184,7 +184,7 @@ func (s *session) programs(ctx context.Context, d *schema) error {
 				return err
 			}
 			if r[p.column] == "" {
-				return fmt.Errorf("the account may not read the text of %s %q", p.kind, n)
+				return fmt.Errorf("the account lacks the privilege to read the definition of %s %q", p.kind, n)
 			}
 			name := n
 			if p.column == "create function" {

@@ -27,12 +27,12 @@ func Sent(config map[string]any, digest string) (string, error) {
 }
 
 const sent = `#!/bin/sh
-# Runs the ocadm that was sent to this machine. It holds a secret.
+# Runs the ocadm that was sent to this machine. It contains a secret.
 ` + sum + deliver + `find() {
 	for ocadm in "$program" "$keep/ocadm"; do
 		if [ -f "$ocadm" ] && [ "$(sum "$ocadm")" = @DIGEST@ ]; then return; fi
 	done
-	echo 'the ocadm that was sent to the machine is gone' >&2
+	echo 'the ocadm that was sent to the machine is missing' >&2
 	exit 64
 }
 main() {
@@ -87,7 +87,7 @@ const ReceiveScript = sum + places + `	set -eu
 	umask 077
 	mkdir -p "$keep"
 	if [ "$3" = gzip ]; then gzip -dc >"$keep/$1.part"; else cat >"$keep/$1.part"; fi
-	if [ "$(sum "$keep/$1.part")" != "$2" ]; then rm -f "$keep/$1.part"; echo "$1 did not arrive whole" >&2; exit 64; fi
+	if [ "$(sum "$keep/$1.part")" != "$2" ]; then rm -f "$keep/$1.part"; echo "the received $1 is incomplete or damaged" >&2; exit 64; fi
 	chmod 0700 "$keep/$1.part"
 	mv -f "$keep/$1.part" "$keep/$1"
 `

@@ -34,14 +34,14 @@ func Offset(printed string, before, after time.Time) time.Duration {
 
 // CheckClock returns findings about a clock that differs from the others. It is pure.
 func CheckClock(name string, offset time.Duration) finding.List {
-	const remedy = "timedatectl set-ntp true on it, or install a time service"
+	const remedy = "run on it: timedatectl set-ntp true; or install a time service"
 	offset = offset.Round(time.Second)
 	what := fmt.Sprintf("The clock of %s differs by %s", name, offset)
 	switch {
 	case offset.Abs() > maxOffset:
-		return finding.List{finding.New("OCA-7644", what, "certificates and tokens of the other machines are not valid then", remedy)}
+		return finding.List{finding.New("OCA-7644", what, "certificates and tokens of the other machines are not valid at that time", remedy)}
 	case offset.Abs() > warnOffset:
-		return finding.List{finding.Warn("OCA-7644", what, "certificates and tokens may be refused", remedy)}
+		return finding.List{finding.Warn("OCA-7644", what, "certificates and tokens may be rejected", remedy)}
 	}
 	return nil
 }

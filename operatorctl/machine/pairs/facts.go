@@ -70,8 +70,8 @@ func Gather(ctx context.Context, name string, c *ssh.Conn) (Facts, error) {
 		return Facts{}, err
 	}
 	if r.Exit != 0 || values["clock"] == "" {
-		return Facts{}, finding.New("OCA-7607", "Machine "+name+" does not say what it is", cmp.Or(r.Stderr, "it printed nothing"),
-			"log in to the machine: it needs sh, awk, ip and coreutils")
+		return Facts{}, finding.New("OCA-7607", "The facts of machine "+name+" cannot be read", cmp.Or(r.Stderr, "it printed nothing"),
+			"log in to the machine and check that it has sh, awk, ip and coreutils")
 	}
 	return parse(values, before, after), nil
 }
@@ -124,8 +124,8 @@ func Compare(all map[string]Facts, g Group) map[string]finding.List {
 			add(n, one)
 		}
 		if a := all[first]; f.MTU != 0 && a.MTU != 0 && f.MTU != a.MTU {
-			add(n, finding.Warn("OCA-7645", fmt.Sprintf("%s has MTU %d, and %s has %d", n, f.MTU, first, a.MTU), "large packets between their pods may be lost",
-				"give all machines the same MTU"))
+			add(n, finding.Warn("OCA-7645", fmt.Sprintf("%s has MTU %d, but %s has %d", n, f.MTU, first, a.MTU), "large packets between their pods may be lost",
+				"set the same MTU on all machines"))
 		}
 	}
 	return out
@@ -166,8 +166,8 @@ func strangers(all map[string]Facts, names []string, first, known string, add fu
 	}
 	for _, n := range names {
 		if a := all[n].Authority; a != "" && a != authority {
-			add(n, finding.New("OCA-7643", "Machine "+n+" belongs to another cluster", "the authority in its /etc/kubernetes is not that of this fleet",
-				"take it out of that cluster: ocadm reset on it; or take it out of the file"))
+			add(n, finding.New("OCA-7643", "Machine "+n+" belongs to another cluster", "the CA in its /etc/kubernetes differs from the CA of this fleet",
+				"remove it from that cluster: ocadm reset on it; or remove it from the file"))
 		}
 	}
 }
@@ -179,7 +179,7 @@ func remedyOfTwins(what string) string {
 	case "host name":
 		return "on one of them: hostnamectl set-hostname NAME"
 	}
-	return "check whether both names in the file mean one machine, and give each machine its own"
+	return "check whether both names in the file refer to the same machine; otherwise give each machine a different one"
 }
 
 // median returns the median offset of the clocks.

@@ -102,14 +102,14 @@ func judgeTCP(to Member, p port, became string, ready probe.Ready) (loss, bool) 
 	switch became {
 	case probe.Silent:
 	case probe.Refused:
-		l.cause = "connections are refused, although a program listens: a firewall does that"
+		l.cause = "connections are refused although a program listens: a firewall rejects them"
 	default:
 		l.cause = "connections fail: " + became
 	}
 	return l, true
 }
 
-const openPorts = "open the port in the firewalls of the machines and of the network between them; ocadm init and join name all ports"
+const openPorts = "open the port in the firewalls of the machines and of the network between them; ocadm init and join list all ports"
 
 func judgeUDP(from, to Member, p port, sent probe.Sent, heard *tried) (loss, bool) {
 	if heard.ready.Error != "" {
@@ -133,12 +133,12 @@ func judgeUDP(from, to Member, p port, sent probe.Sent, heard *tried) (loss, boo
 			return loss{}, false
 		}
 		return loss{code: codeMTU, what: fmt.Sprintf("Packets of more than %d bytes", largest), here: true,
-			cause:  fmt.Sprintf("the sender's interface has MTU %d, and the pod network uses all of it, %d bytes for its own header", sent.MTU, overhead),
-			remedy: fmt.Sprintf("let the network pass packets of %d bytes, or give the interface of each machine MTU %d", sent.MTU, largest)}, true
+			cause:  fmt.Sprintf("the sender's interface has MTU %d, and the pod network uses all of it, including %d bytes for its own header", sent.MTU, overhead),
+			remedy: fmt.Sprintf("allow packets of %d bytes in the network, or set the MTU of the interface of each machine to %d", sent.MTU, largest)}, true
 	case why != "":
 		l.cause, l.here = "the sender cannot send: "+why, true
 	case arrived:
-		l.cause, l.there = "packets arrive, and the firewall of the receiver drops them", true
+		l.cause, l.there = "packets arrive, but the receiver's firewall drops them", true
 	default:
 		l.cause = "packets do not arrive"
 	}
@@ -152,7 +152,7 @@ const overhead = 50
 func (o *Outcome) Findings() map[string]finding.List {
 	out := map[string]finding.List{}
 	for _, name := range slices.Sorted(maps.Keys(o.Untried)) {
-		f := finding.Warn("OCA-7650", "The ways to and from "+name+" were not tried", o.Untried[name], "try again when the machine can be logged in to")
+		f := finding.Warn("OCA-7650", "The connections to and from "+name+" were not tested", o.Untried[name], "try again when a login to the machine works")
 		f.Check = Check
 		out[name] = append(out[name], f)
 	}
@@ -178,9 +178,9 @@ func (o *Outcome) Findings() map[string]finding.List {
 		if !at {
 			from, to = one.from.name, strings.Join(others, ", ")
 		}
-		what := fmt.Sprintf("Nothing comes from %s to %s on %s", from, to, one.what)
+		what := fmt.Sprintf("Nothing arrives from %s at %s on %s", from, to, one.what)
 		if one.code == codeMTU {
-			what = fmt.Sprintf("%s do not come from %s to %s", one.what, from, to)
+			what = fmt.Sprintf("%s do not arrive from %s at %s", one.what, from, to)
 		}
 		f := finding.New(one.code, what, one.cause, one.remedy)
 		f.Check = Check

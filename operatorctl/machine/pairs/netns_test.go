@@ -126,26 +126,26 @@ func TestNetwork(t *testing.T) {
 		}
 	}
 	find()
-	const firewall = "packets arrive, and the firewall of the receiver drops them"
+	const firewall = "packets arrive, but the receiver's firewall drops them"
 	rule := func(in string, args ...string) func() {
 		w.in(in, append([]string{"iptables", "-I"}, args...)...)
 		return func() { w.in(in, append([]string{"iptables", "-D"}, args...)...) }
 	}
 	undo := rule("c", "INPUT", "-p", "udp", "--dport", "8472", "-s", "192.0.2.2", "-j", "DROP")
-	find("c: OCA-7648 Nothing comes from b to c on UDP 8472 (pod network); " + firewall)
+	find("c: OCA-7648 Nothing arrives from b at c on UDP 8472 (pod network); " + firewall)
 	undo()
 	undo = rule("b", "OUTPUT", "-p", "udp", "--dport", "8472", "-j", "DROP")
-	find("b: OCA-7648 Nothing comes from b to a, c on UDP 8472 (pod network); the sender cannot send: operation not permitted")
+	find("b: OCA-7648 Nothing arrives from b at a, c on UDP 8472 (pod network); the sender cannot send: operation not permitted")
 	undo()
 	undo = rule("c", "INPUT", "-p", "tcp", "--dport", "10250", "-j", "REJECT", "--reject-with", "tcp-reset")
-	find("c: OCA-7648 Nothing comes from a to c on TCP 10250 (kubelet); connections are refused, although a program listens: a firewall does that")
+	find("c: OCA-7648 Nothing arrives from a at c on TCP 10250 (kubelet); connections are refused although a program listens: a firewall rejects them")
 	undo()
 	undo = rule("c", "INPUT", "-p", "tcp", "--dport", "10250", "-j", "DROP")
-	find("c: OCA-7648 Nothing comes from a to c on TCP 10250 (kubelet); connections get no answer")
+	find("c: OCA-7648 Nothing arrives from a at c on TCP 10250 (kubelet); connections get no answer")
 	undo()
 	// The network between them drops large packets, like the smaller MTU at the other end of a cable.
 	w.in("bridge", "ip", "link", "set", "dev", "b", "mtu", "1400")
 	w.in("bridge", "ip", "link", "set", "dev", "br0", "mtu", "1500")
-	const whole = "; the sender's interface has MTU 1500, and the pod network uses all of it, 50 bytes for its own header"
-	find("b: OCA-7649 Packets of more than 1400 bytes do not come from a, c to b"+whole, "b: OCA-7649 Packets of more than 1400 bytes do not come from b to a, c"+whole)
+	const whole = "; the sender's interface has MTU 1500, and the pod network uses all of it, including 50 bytes for its own header"
+	find("b: OCA-7649 Packets of more than 1400 bytes do not arrive from a, c at b"+whole, "b: OCA-7649 Packets of more than 1400 bytes do not arrive from b at a, c"+whole)
 }

@@ -63,11 +63,11 @@ func (s *session) hear(ctx context.Context, into any) error {
 	select {
 	case l, more := <-s.lines:
 		if !more {
-			return cmp.Or(<-s.ended, errors.New("it ended before it had answered"))
+			return cmp.Or(<-s.ended, errors.New("it ended without an answer"))
 		}
 		return json.Unmarshal([]byte(l), into)
 	case <-ctx.Done():
-		return errors.New("it gives no answer")
+		return errors.New("it does not answer")
 	}
 }
 

@@ -144,7 +144,7 @@ func said(all []Member, groups []group) string {
 			ways[w] = true
 		}
 	}
-	how := "each with each other"
+	how := "each with every other"
 	if len(all) > maxMesh {
 		how = "each with two others and with the control-plane nodes"
 	}
@@ -158,5 +158,5 @@ func said(all []Member, groups []group) string {
 	if len(hubs) > 0 {
 		control = strings.Join(hubs[:min(len(hubs), maxHubs)], ", ")
 	}
-	return fmt.Sprintf("%d ways between %d machines, %s; control-plane nodes: %s", len(ways), len(all), how, control)
+	return fmt.Sprintf("%d connections between %d machines, %s; control-plane nodes: %s", len(ways), len(all), how, control)
 }

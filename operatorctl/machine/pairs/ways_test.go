@@ -81,7 +81,7 @@ func TestPlan(t *testing.T) {
 		if len(seen) != c.ways || longest > groupSize+maxHubs {
 			t.Errorf("%s: %d ways in groups of %d", name, len(seen), longest)
 		}
-		if text := said(c.all, plan(c.all)); !strings.HasPrefix(text, fmt.Sprintf("%d ways between %d machines", c.ways, len(c.all))) {
+		if text := said(c.all, plan(c.all)); !strings.HasPrefix(text, fmt.Sprintf("%d connections between %d machines", c.ways, len(c.all))) {
 			t.Errorf("%s: %s", name, text)
 		}
 	}
@@ -169,26 +169,26 @@ func TestTry(t *testing.T) {
 	}{
 		"all is well": {network{}, nil, nil},
 		"UDP is lost one way": {network{lost: map[string]string{"b>c 8472": "way"}}, nil,
-			map[string][]string{"c": {"error OCA-7648 Nothing comes from b to c on UDP 8472 (pod network); packets do not arrive"}}},
+			map[string][]string{"c": {"error OCA-7648 Nothing arrives from b at c on UDP 8472 (pod network); packets do not arrive"}}},
 		"a firewall lets nothing in": {network{lost: map[string]string{"a>c 8472": "firewall", "b>c 8472": "firewall", "d>c 8472": "firewall"}}, nil,
-			map[string][]string{"c": {"error OCA-7648 Nothing comes from a, b, d to c on UDP 8472 (pod network); packets arrive, and the firewall of the receiver drops them"}}},
+			map[string][]string{"c": {"error OCA-7648 Nothing arrives from a, b, d at c on UDP 8472 (pod network); packets arrive, but the receiver's firewall drops them"}}},
 		"firewalld, which join opens": {network{lost: map[string]string{"a>c 8472": "firewall", "a>c 10250": probe.Silent}},
 			func(i int, m *Member) { m.Firewalld = i == 2 }, nil},
 		"firewalld of a node": {network{lost: map[string]string{"b>a 8472": "firewall"}}, func(i int, m *Member) { m.Firewalld, m.Joined = i == 0, i == 0 },
-			map[string][]string{"b": {"error OCA-7648 Nothing comes from b to a on UDP 8472 (pod network); packets arrive, and the firewall of the receiver drops them"}}},
+			map[string][]string{"b": {"error OCA-7648 Nothing arrives from b at a on UDP 8472 (pod network); packets arrive, but the receiver's firewall drops them"}}},
 		"nothing goes out": {network{lost: map[string]string{"d>a 8472": "send: operation not permitted", "d>b 8472": "send: operation not permitted",
 			"d>c 8472": "send: operation not permitted"}}, nil,
-			map[string][]string{"d": {"error OCA-7648 Nothing comes from d to a, b, c on UDP 8472 (pod network); the sender cannot send: operation not permitted"}}},
+			map[string][]string{"d": {"error OCA-7648 Nothing arrives from d at a, b, c on UDP 8472 (pod network); the sender cannot send: operation not permitted"}}},
 		"a small MTU on the way": {network{mtu: 1500, lost: map[string]string{"b>c 8472": "large", "c>b 8472": "large"}}, nil, map[string][]string{
-			"b": {"error OCA-7649 Packets of more than 1400 bytes do not come from b to c; the sender's interface has MTU 1500, and the pod network uses all of it, 50 bytes for its own header"},
-			"c": {"error OCA-7649 Packets of more than 1400 bytes do not come from c to b; the sender's interface has MTU 1500, and the pod network uses all of it, 50 bytes for its own header"}}},
+			"b": {"error OCA-7649 Packets of more than 1400 bytes do not arrive from b at c; the sender's interface has MTU 1500, and the pod network uses all of it, including 50 bytes for its own header"},
+			"c": {"error OCA-7649 Packets of more than 1400 bytes do not arrive from c at b; the sender's interface has MTU 1500, and the pod network uses all of it, including 50 bytes for its own header"}}},
 		"the kubelet's port": {network{lost: map[string]string{"a>b 10250": probe.Silent}}, nil,
-			map[string][]string{"b": {"error OCA-7648 Nothing comes from a to b on TCP 10250 (kubelet); connections get no answer"}}},
+			map[string][]string{"b": {"error OCA-7648 Nothing arrives from a at b on TCP 10250 (kubelet); connections get no answer"}}},
 		"a firewall that refuses": {network{lost: map[string]string{"a>b 10250": probe.Refused}}, nil,
-			map[string][]string{"b": {"error OCA-7648 Nothing comes from a to b on TCP 10250 (kubelet); connections are refused, although a program listens: a firewall does that"}}},
+			map[string][]string{"b": {"error OCA-7648 Nothing arrives from a at b on TCP 10250 (kubelet); connections are refused although a program listens: a firewall rejects them"}}},
 		"another program refuses": {network{lost: map[string]string{"a>b 10250": probe.Refused}, taken: map[string]bool{"b 10250": true}}, nil, nil},
-		"the API server":          {network{lost: map[string]string{"b>a 6443": "no route to host"}}, nil, map[string][]string{"b": {"error OCA-7648 Nothing comes from b to a on TCP 6443 (API server); connections fail: no route to host"}}},
-		"no probe":                {network{broken: map[string]bool{"d": true}}, nil, map[string][]string{"d": {"warning OCA-7650 The ways to and from d were not tried; it has no ocadm"}}},
+		"the API server":          {network{lost: map[string]string{"b>a 6443": "no route to host"}}, nil, map[string][]string{"b": {"error OCA-7648 Nothing arrives from b at a on TCP 6443 (API server); connections fail: no route to host"}}},
+		"no probe":                {network{broken: map[string]bool{"d": true}}, nil, map[string][]string{"d": {"warning OCA-7650 The connections to and from d were not tested; it has no ocadm"}}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

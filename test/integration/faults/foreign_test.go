@@ -43,7 +43,7 @@ func TestForeignDatabase(t *testing.T) {
 	cr.Spec.DeletionPolicy = v1alpha1.Delete
 	o := w.run(t)
 	w.In(t).Create(cr)
-	w.untilSays(t, o, "glance", v1alpha1.Degraded, `database "glance" exists, and this cloud did not make it`,
+	w.untilSays(t, o, "glance", v1alpha1.Degraded, `database "glance" exists, but this cloud did not create it`,
 		"kubectl -n "+namespace+" annotate --overwrite oc default "+v1alpha1.AnnotationAdoptDatabases+"=glance")
 	w.untilSays(t, o, "yunionconf", v1alpha1.Degraded, `database "yunionconf" belongs to cloud elsewhere/other/abc`, v1alpha1.AnnotationAdoptDatabases+"=elsewhere/other/abc")
 	w.untilSays(t, o, "keystone", v1alpha1.Available)

@@ -56,7 +56,7 @@ func TestNewComponentIsTakenBack(t *testing.T) {
 	o = reverted("broken")
 	there("reverted", false, false)
 	d := o.Status.Databases
-	if !slices.Equal(d.Removed, []string{"aiproxy"}) || !strings.Contains(o.Status.Message, "the databases of aiproxy, which this operation made, are removed; what they held is in") {
+	if !slices.Equal(d.Removed, []string{"aiproxy"}) || !strings.Contains(o.Status.Message, "the databases of aiproxy, which this operation created, were removed; their contents are in") {
 		t.Errorf("%s: %+v", o.Status.Message, d)
 	}
 	if key := "database/aiproxy"; u.Cloud().Status.Effects[key] != "" {

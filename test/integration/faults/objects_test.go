@@ -51,7 +51,7 @@ func TestForeignFinalizer(t *testing.T) {
 		t.Fatalf("the cloud's finalizers are %q", f)
 	}
 	w.remove(t)
-	w.untilDeleting(t, o, "Deployment default-region is kept by the finalizer "+hold)
+	w.untilDeleting(t, o, "Deployment default-region is blocked by the finalizer "+hold)
 	before := o.has()
 	began := time.Now()
 	time.Sleep(lasting(time.Second, 10*time.Second))
@@ -61,7 +61,7 @@ func TestForeignFinalizer(t *testing.T) {
 		t.Errorf("left are %q: what comes after the one that is kept should be gone, what comes before should not", left)
 	}
 	w.patch(t, &appsv1.Deployment{}, "default-region", `{"metadata":{"finalizers":null}}`)
-	w.untilDeleting(t, o, "the cloud itself is kept by the finalizer "+hold)
+	w.untilDeleting(t, o, "its own deletion is blocked by the finalizer "+hold)
 	w.In(t).Edit(`{"metadata":{"finalizers":null}}`)
 	w.untilGone(t, o)
 }
