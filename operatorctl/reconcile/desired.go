@@ -66,7 +66,7 @@ func (r *Reconciler) resolve(ctx context.Context, m *cloud, s State) (*Desired, 
 	d, err := m.memos.desired.get(desiredFrom(s, passwords, names), func() (*Desired, error) {
 		d, err := r.draft(ctx, m, s, passwords, names)
 		if err == nil && s.Releases.current != nil && !s.Releases.free {
-			err = r.keepAtRelease(ctx, m, s, d)
+			err = r.hold(ctx, m, s, d)
 		}
 		if err != nil {
 			return nil, err
@@ -85,20 +85,15 @@ func (r *Reconciler) resolve(ctx context.Context, m *cloud, s State) (*Desired, 
 	return d, nil
 }
 
-// keepAtRelease keeps the cloud at its release if this build renders anything else.
-func (r *Reconciler) keepAtRelease(ctx context.Context, m *cloud, s State, d *Desired) error {
-	switch equal, err := rendersRelease(s, d); {
-	case err != nil:
-		return err
-	case !equal:
-		return r.hold(ctx, m, s, d)
-	}
-	m.own = s.Releases.current.Revision
-	return nil
-}
-
 // hold replaces what this build renders by the content of the release, with the changes of the inputs since then.
 func (r *Reconciler) hold(ctx context.Context, m *cloud, s State, d *Desired) error {
+	switch equal, err := rendersRelease(s, d, r.acts.catalog.names); {
+	case err != nil:
+		return err
+	case equal:
+		m.own = s.Releases.current.Revision
+		return nil
+	}
 	from, passwords, names := s.then(d.Credentials)
 	base, err := r.draft(ctx, m, from, passwords, names)
 	if err != nil {

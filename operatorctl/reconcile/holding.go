@@ -30,12 +30,10 @@ type holding struct {
 	scheme   *runtime.Scheme
 }
 
-// rendersRelease reports whether this build renders exactly the release in force. Without this check, a new operator would render each cloud twice.
-func rendersRelease(s State, d *Desired) (bool, error) {
+// rendersRelease reports whether this build, which has the components of a catalog, renders exactly the release in force. Without this check, a new
+// operator would render each cloud twice.
+func rendersRelease(s State, d *Desired, catalog []string) (bool, error) {
 	current := s.Releases.current
-	if slices.ContainsFunc(s.Catalog.names, func(name string) bool { return !slices.Contains(current.Catalog, name) }) {
-		return false, nil
-	}
 	defaults, err := engine.Hash(d.Defaults.Object)
 	if err != nil {
 		return false, err
@@ -55,12 +53,10 @@ func rendersRelease(s State, d *Desired) (bool, error) {
 		had[id{o.Component, o.Kind, o.Name}] = o.Hash
 	}
 	done := func(key, hash string) bool { return cmp.Or(current.Effects[key], s.Cloud.Status.Effects[key]) == hash }
-	for key, hash := range d.release.calm {
-		if !done(key, hash) {
-			return false, nil
-		}
-	}
-	return maps.Equal(hashes, had) && !slices.ContainsFunc(d.Effects, func(e effects.Effect) bool { return !done(e.Key, e.Hash) }), nil
+	undone := maps.Clone(d.release.calm)
+	maps.DeleteFunc(undone, done)
+	return maps.Equal(hashes, had) && len(undone) == 0 && !slices.ContainsFunc(d.Effects, func(e effects.Effect) bool { return !done(e.Key, e.Hash) }) &&
+		!slices.ContainsFunc(catalog, func(name string) bool { return !slices.Contains(current.Catalog, name) }), nil
 }
 
 // then returns the State that the release was rendered from, with the passwords of that time, or a placeholder for one that changed since.

@@ -7,13 +7,13 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"slices"
 	"testing"
 
 	"k8s.io/client-go/tools/events"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
+	"yunion.io/x/ocadm/operatorctl/effects"
 	"yunion.io/x/ocadm/operatorctl/secrets"
 )
 
@@ -53,9 +53,13 @@ func TestUnchangedCloudCostsNoRequest(t *testing.T) {
 
 // A new operator that renders exactly the release does not render it a second time from the inputs of the release. Any difference is found.
 func TestRendersTheRelease(t *testing.T) {
+	b := smallBench(t)
 	for what, change := range map[string]func(*State, *Desired){
-		"nothing":                nil,
-		"a new component":        func(s *State, _ *Desired) { s.Catalog.names = append(slices.Clone(s.Catalog.names), "newcomer") },
+		"nothing": nil,
+		"a new component": func(s *State, _ *Desired) {
+			older := *s.Releases.current
+			older.Catalog, s.Releases.current = older.Catalog[1:], &older
+		},
 		"an object":              func(_ *State, d *Desired) { d.component("glance").wants[0].hash = "other" },
 		"a lost object":          func(_ *State, d *Desired) { d.component("glance").wants = d.component("glance").wants[1:] },
 		"a disabled component":   func(_ *State, d *Desired) { d.component("glance").wants = nil },
@@ -65,13 +69,12 @@ func TestRendersTheRelease(t *testing.T) {
 		"an effect of a release": func(_ *State, d *Desired) { d.release.calm["new"] = "hash" },
 	} {
 		t.Run(what, func(t *testing.T) {
-			b := newBench(t, interceptor.Funcs{}, newCloud())
-			b.settle()
-			b.build(&[]string{}, func(*catalogue) {})
-			m := b.r.reads.clouds.enter(cloudKey, b.r.reads.now())
-			defer b.r.reads.clouds.leave(m)
+			m := &cloud{effects: effects.NewMemory()}
 			s, err := b.r.reads.gather(t.Context(), m, cloudKey)
 			if err != nil {
+				t.Fatal(err)
+			}
+			if s, err = b.r.acts.prepare(t.Context(), m, s, planPreparation(s)); err != nil {
 				t.Fatal(err)
 			}
 			passwords, names := secrets.Split(s.Secrets.credentials)
@@ -82,7 +85,7 @@ func TestRendersTheRelease(t *testing.T) {
 			if change != nil {
 				change(&s, d)
 			}
-			if equal, err := rendersRelease(s, d); err != nil || equal != (change == nil) {
+			if equal, err := rendersRelease(s, d, b.r.acts.catalog.names); err != nil || equal != (change == nil) {
 				t.Errorf("%t, %v", equal, err)
 			}
 		})
