@@ -69,7 +69,7 @@ func TestDifferences(t *testing.T) {
 		"version": "v2", "region": "r", "mysql": map[string]any{"host": "a", "port": int64(3306)}, "web": map[string]any{"hostPorts": true},
 	}
 	got := differences("spec", want, live, nil)
-	if !slices.Equal(got, []string{"spec.region is not set, asked for r", "spec.version is v1, requested v2"}) {
+	if !slices.Equal(got, []string{"spec.region is not set, requested r", "spec.version is v1, requested v2"}) {
 		t.Errorf("%q", got)
 	}
 }

@@ -26,7 +26,7 @@ func TestNextOfMachine(t *testing.T) {
 		"new":           {func(*Machine) {}, nil, ""},
 		"on its way":    {func(*Machine) {}, runs, "operation show join-w1-1"},
 		"failed":        {func(m *Machine) { m.Status.Phase = v1alpha1.MachineFailed }, failed, "correct the cause, then: ocadm machine retry w1"},
-		"waits":         {func(m *Machine) { m.Status.RetryAfter = now }, failed, "2026-01-02T03:04:05Z; at once: ocadm machine retry w1"},
+		"waits":         {func(m *Machine) { m.Status.RetryAfter = now }, failed, "2026-01-02T03:04:05Z; to retry it at once: ocadm machine retry w1"},
 		"paused":        {func(m *Machine) { m.Annotations = PauseMachine(now.Time) }, nil, "ocadm machine resume w1"},
 		"precheck":      {func(*Machine) {}, failed, "ocadm operation logs join-w1-1"},
 		"cannot leave":  {func(m *Machine) { m.DeletionTimestamp = &now }, failed, "ocadm machine remove w1 --abandon"},

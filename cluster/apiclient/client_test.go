@@ -306,16 +306,16 @@ func TestRefused(t *testing.T) {
 	m := &v1alpha1.OnecloudMachine{ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: "m"}}
 	machines := &v1alpha1.OnecloudMachineList{}
 	for name, err := range map[string]error{
-		"Deployment": c.Get(t.Context(), key("x"), &appsv1.Deployment{}),
-		"Secret":     c.Create(t.Context(), &corev1.Secret{ObjectMeta: m.ObjectMeta}),
-		"namespaces": c.List(t.Context(), machines),
-		"selects":    c.List(t.Context(), machines, client.InNamespace("n"), client.MatchingFields{"spec.cloud": "x"}),
-		"trial":      c.Create(t.Context(), m, client.DryRunAll),
-		"changes":    c.Patch(t.Context(), m, client.RawPatch(types.MergePatchType, []byte("{}")), client.DryRunAll),
-		"json-patch": c.Patch(t.Context(), m, client.RawPatch(types.JSONPatchType, []byte("[]"))),
-		"part":       c.Status().Update(t.Context(), m),
-		"several":    c.DeleteAllOf(t.Context(), m),
-		"deletes":    c.Delete(t.Context(), m, client.DryRunAll),
+		"Deployment":  c.Get(t.Context(), key("x"), &appsv1.Deployment{}),
+		"Secret":      c.Create(t.Context(), &corev1.Secret{ObjectMeta: m.ObjectMeta}),
+		"namespaces":  c.List(t.Context(), machines),
+		"selects":     c.List(t.Context(), machines, client.InNamespace("n"), client.MatchingFields{"spec.cloud": "x"}),
+		"creates":     c.Create(t.Context(), m, client.DryRunAll),
+		"changes":     c.Patch(t.Context(), m, client.RawPatch(types.MergePatchType, []byte("{}")), client.DryRunAll),
+		"json-patch":  c.Patch(t.Context(), m, client.RawPatch(types.JSONPatchType, []byte("[]"))),
+		"subresource": c.Status().Update(t.Context(), m),
+		"several":     c.DeleteAllOf(t.Context(), m),
+		"deletes":     c.Delete(t.Context(), m, client.DryRunAll),
 	} {
 		found(t, err, "OCA-7632", name)
 	}
