@@ -86,7 +86,7 @@ func TestPressureAndCertificates(t *testing.T) {
 	}
 	want := []string{
 		"OCA-7072 error c has MemoryPressure, DiskPressure; e has PIDPressure", "OCA-7072 warning b has MemoryPressure",
-		"OCA-7052 error the certificate of the services ends " + cloud.Status.Certificates.NotAfter.UTC().Format(time.RFC3339),
+		"OCA-7052 error the certificate of the services expires " + cloud.Status.Certificates.NotAfter.UTC().Format(time.RFC3339),
 	}
 	if !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)

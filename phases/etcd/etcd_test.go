@@ -299,7 +299,7 @@ func TestJudge(t *testing.T) {
 		{[]etcd.Observed{member("a", true)}, 5 * time.Hour, 0, []string{"5h0m0s old"}},
 		{[]etcd.Observed{member("a", true)}, none, 0, []string{"no snapshot"}},
 		{[]etcd.Observed{member("a", true)}, -10 * time.Second, 0, nil}, // the clock was adjusted
-		{[]etcd.Observed{member("a", true)}, -24 * time.Hour, 0, []string{"of 2026-11-24T07:00:00Z, which is in the future"}},
+		{[]etcd.Observed{member("a", true)}, -24 * time.Hour, 0, []string{"from 2026-11-24T07:00:00Z, which is in the future"}},
 	} {
 		s := Status{Members: c.members}
 		if c.age != none {

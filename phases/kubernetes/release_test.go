@@ -33,7 +33,7 @@ func TestOtherRelease(t *testing.T) {
 			own(h)
 			note(h, ocadmRelease, "v0.9.0")
 			note(h, kubernetesRelease, version.Kubernetes)
-		}, "it was ocadm v0.9.0 with Kubernetes " + version.Kubernetes},
+		}, "it was installed by ocadm v0.9.0 with Kubernetes " + version.Kubernetes},
 		"this release, after a reset of a node of another one that did not end": {func(h *host.Host) {
 			note(h, ocadmRelease, "v0.9.0")
 			note(h, kubernetesRelease, "v1.35.9")
@@ -49,7 +49,7 @@ func TestOtherRelease(t *testing.T) {
 			if err := noteRelease(h); err != nil {
 				t.Fatal(err)
 			}
-		}, "it was ocadm v0.9.0"},
+		}, "it was installed by ocadm v0.9.0"},
 		"another Kubernetes": {func(h *host.Host) {
 			own(h)
 			note(h, ocadmRelease, version.Version)
@@ -58,7 +58,7 @@ func TestOtherRelease(t *testing.T) {
 		"a control plane of the first release, which noted nothing": {func(h *host.Host) {
 			own(h)
 			write(t, h, manifest("kube-apiserver"), "kind: Pod\nspec:\n  containers:\n  - image: 10.0.0.1:5000/k8s/kube-apiserver:v1.36.2\n")
-		}, "it was an earlier ocadm with Kubernetes v1.36.2"},
+		}, "it was installed by an earlier ocadm with Kubernetes v1.36.2"},
 		"the same before its manifests": {func(h *host.Host) {
 			write(t, h, ConfigFile, "kind: InitConfiguration\n---\nkind: ClusterConfiguration\nkubernetesVersion: v1.36.1\n")
 		}, "with Kubernetes v1.36.1"},

@@ -33,7 +33,7 @@ func TestComputeStorage(t *testing.T) {
 		"unreadable": {func(_ *testing.T, m *machine) {
 			m.disk = func(string) (uint64, uint64, error) { return 0, 0, errors.New("no") }
 		}, compute.CodeImagePath, "no"},
-		"no pages": {func(_ *testing.T, m *machine) { m.h.Config.Node.Hugepages = "native" }, compute.CodeHugepages, "not there"},
+		"no pages": {func(_ *testing.T, m *machine) { m.h.Config.Node.Hugepages = "native" }, compute.CodeHugepages, "nr_hugepages is missing"},
 		"none reserved": {func(t *testing.T, m *machine) {
 			m.h.Config.Node.Hugepages = "native"
 			put(t, m.h, "/sys/kernel/mm/hugepages/hugepages-1048576kB/nr_hugepages", "0\n")

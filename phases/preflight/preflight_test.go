@@ -90,7 +90,7 @@ func TestFindings(t *testing.T) {
 			if err := m.h.Files.WriteFile(kubernetes.ConfigFile, []byte("kind: InitConfiguration\n"), 0o600); err != nil {
 				t.Fatal(err)
 			}
-		}, []string{"OCA-1027"}, "it was an earlier ocadm"},
+		}, []string{"OCA-1027"}, "it was installed by an earlier ocadm"},
 		"ours, and the API server does not answer": {func(t *testing.T, m *machine) {
 			own(t, m, "kind: InitConfiguration\n")
 			put(t, m.h, kubernetes.AdminKubeconfig, "x")

@@ -66,7 +66,7 @@ func TestSystemFindings(t *testing.T) {
 		"few open files":                {file("/proc/sys/fs/nr_open", "65536\n"), "w OCA-1045", "sysctl -w fs.nr_open=1048576"},
 		"few processes":                 {file("/proc/sys/kernel/pid_max", "4096\n"), "w OCA-1046", "kernel.pid_max"},
 		"memory of others":              {file("/proc/meminfo", "MemTotal: 8000000 kB\nMemAvailable:    300000 kB\n"), "w OCA-1047", "292 MiB are available"},
-		"an old systemd":                {says("systemctl --version", "systemd 239 (239-82.el8)\n"), "w OCA-1048", "it is 239"},
+		"an old systemd":                {says("systemctl --version", "systemd 239 (239-82.el8)\n"), "w OCA-1048", "it is version 239"},
 		"systemd":                       {says("systemctl --version", "systemd 252 (252.39-1)\n"), "", ""},
 		"fapolicyd":                     {says("systemctl is-active --quiet fapolicyd", ""), "w OCA-1049", "fapolicyd-cli --file add /usr/local/bin"},
 		"drop-ins of a package":         {file("/usr/lib/systemd/system/kubelet.service.d/10-kubeadm.conf", "x"), "w OCA-1051", "10-kubeadm.conf"},

@@ -29,7 +29,7 @@ func TestHATested(t *testing.T) {
 		"slow, and ends well":       {all("false", fault("node", `,"apiOutageSeconds":12.5,"met":false`)), 0, "want 41"},
 		"slow, and says met":        {all("true", fault("node", `,"apiOutageSeconds":12.5`)), 0, "its goals are met: true"},
 		"well, and fails":           {all("true", fault("node", "")), 41, "want 0"},
-		"another failure":           {all("true", fault("node", "")), 43, "ended with 43"},
+		"another failure":           {all("true", fault("node", "")), 43, "exit status 43"},
 		"a lost write":              {all("false", fault("node", `,"lostWrites":2,"met":false`)), 41, "2 of 70 acknowledged writes are gone"},
 		"a lost write that is met":  {all("true", fault("node", `,"lostWrites":2`)), 0, "2 of 70"},
 		"nothing was written":       {all("true", fault("node", `,"acknowledgedWrites":0`)), 0, "no write was acknowledged"},
