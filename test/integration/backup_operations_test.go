@@ -157,14 +157,14 @@ func (b *backups) pod() {
 	}
 	b.Edit(`{"spec":{"backup":{"s3":null}}}`)
 
-	used := b.used(b.Requests(from, harness.Filter{User: "system:serviceaccount:" + namespace + ":" + account, Watches: true}))
+	used := b.Used(b.Requests(from, harness.Filter{User: "system:serviceaccount:" + namespace + ":" + account, Watches: true}))
 	role := &rbacv1.Role{}
 	b.Get(role, account)
 	granted := map[string]bool{}
 	for _, rule := range role.Rules {
 		for _, resource := range rule.Resources {
 			for _, verb := range rule.Verbs {
-				granted[right(verb, rule.APIGroups[0], resource)] = true
+				granted[env.Right(verb, rule.APIGroups[0], resource)] = true
 			}
 		}
 	}

@@ -14,7 +14,7 @@ const (
 )
 
 func TestMain(m *testing.M) {
-	runAsProgram()
+	env.RunAsProgram()
 	env.Main(m)
 }
 

@@ -43,7 +43,7 @@ func newPrograms(t *testing.T) *programs {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p.jobs = p.StartJobPods(self, asProgram+"=1")
+	p.jobs = p.StartJobPods(self, env.AsProgram+"=1")
 	key, id := agekey.Write(t, p.dir)
 	p.key, p.recipient = key, id.Recipient().String()
 	p.SQL(p.DB, "CREATE TABLE keystone.first (id INT PRIMARY KEY)", "INSERT INTO keystone.first VALUES (1), (2)",
@@ -109,7 +109,7 @@ func (p *programs) start(args ...string) *process {
 		p.Fatal(err)
 	}
 	c := &process{Cmd: exec.CommandContext(context.WithoutCancel(p.Context()), self, append(args, "--kubeconfig", p.Cluster.Kubeconfig)...)}
-	c.Env = append(os.Environ(), asProgram+"=1")
+	c.Env = append(os.Environ(), env.AsProgram+"=1")
 	c.Stdout, c.Stderr = &c.said, &c.said
 	if err := c.Start(); err != nil {
 		p.Fatal(err)

@@ -15,7 +15,6 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
@@ -48,19 +47,10 @@ func seldom(right string) bool {
 		right == finalizers
 }
 
-// elsewhere reports whether a permission is needed only for machines, which TestMachines has, or for a rehearsal, which TestRehearsal makes.
-func elsewhere(right string) bool {
-	return right == "create pods" || strings.Contains(right, "onecloudmachines") && !strings.HasPrefix(right, "watch ") || strings.HasSuffix(right, " nodes") && !strings.HasPrefix(right, "list ") &&
-		!strings.HasPrefix(right, "watch ") || strings.HasSuffix(right, " batch/jobs")
-}
-
 // series is used if one reconcile reports two events of one kind about a cloud. An adoption may do that; a normal reconcile need not.
 const series = "patch events.k8s.io/events"
 
 const finalizers = "update onecloud.yunion.io/onecloudclusters/finalizers"
-
-// everybody lists requests that Kubernetes allows to every account (system:basic-user, system:discovery).
-var everybody = []string{"create authorization.k8s.io/selfsubjectaccessreviews"}
 
 // TestOperatorUsesExactlyItsRights makes the operator do everything that it does in the normal life of a cloud, and compares the permissions used
 // with those granted, both ways.
@@ -84,42 +74,21 @@ func TestOperatorUsesExactlyItsRights(t *testing.T) {
 	e.Delete()
 	e.StopOperator()
 	requests := e.Requests(from, harness.Filter{User: env.OperatorUser, Watches: true, Leases: true})
-	used := e.used(requests)
-	granted := e.granted()
+	used := e.Used(requests)
+	granted := e.Granted()
 	for _, u := range slices.Sorted(maps.Keys(used)) {
 		if !granted[u] {
 			e.Errorf("used and not granted by its Roles: %s (%s)", u, used[u])
 		}
 	}
 	for _, g := range slices.Sorted(maps.Keys(granted)) {
-		if used[g] == "" && !seldom(g) && g != series && !elsewhere(g) {
+		if used[g] == "" && !seldom(g) && g != series && !env.NotOfClouds(g) {
 			e.Errorf("granted and never used: %s", g)
 		}
 	}
 	if len(used) < 40 {
 		e.Errorf("only %d permissions were used: is the audit log whole?", len(used))
 	}
-}
-
-// used returns the permissions that requests needed. A rejected request is a failure.
-func (e *cloudTest) used(requests []harness.Request) map[string]string {
-	used := map[string]string{}
-	for _, q := range requests {
-		if q.Resource == "" || q.Code == 401 {
-			continue // every account may list the API's resources
-		}
-		if q.Code == 403 {
-			e.Errorf("refused: %s", q)
-		}
-		used[right(q.Verb, q.Group, ofKind(q.Resource, q.Subresource))] = q.String()
-		if q.Verb == "patch" && q.Code == 201 { // an apply that creates needs both
-			used[right("create", q.Group, q.Resource)] = q.String()
-		}
-	}
-	for _, e := range everybody {
-		delete(used, e)
-	}
-	return used
 }
 
 // TestSeldomRights runs the operator where it needs the permissions that it does not need elsewhere: with a deleted namespace, on an API server that
@@ -155,9 +124,9 @@ func TestSeldomRights(t *testing.T) {
 	}
 	e.StopOperator()
 	requests := e.Requests(from, harness.Filter{User: env.OperatorUser, Watches: true, Leases: true})
-	used := e.used(requests)
-	for g := range e.granted() {
-		if seldom(g) && g != finalizers && used[g] == "" && !elsewhere(g) {
+	used := e.Used(requests)
+	for g := range e.Granted() {
+		if seldom(g) && g != finalizers && used[g] == "" && !env.NotOfClouds(g) {
 			t.Errorf("not used here either: %s", g)
 		}
 	}
@@ -180,79 +149,4 @@ func TestSeldomRights(t *testing.T) {
 	if err := as.Create(t.Context(), owned); !apierrors.IsForbidden(err) {
 		t.Errorf("the plugin does not ask for %s: %v", finalizers, err)
 	}
-}
-
-func right(verb, group, resource string) string {
-	return verb + " " + strings.TrimPrefix(group+"/"+resource, "/")
-}
-
-func ofKind(name, sub string) string {
-	return strings.TrimSuffix(name+"/"+sub, "/")
-}
-
-// narrowEnough reports whether the operator may have a cluster-wide permission.
-func narrowEnough(rule rbacv1.PolicyRule) bool {
-	switch {
-	case slices.Equal(rule.Resources, []string{"nodes"}):
-		return slices.Equal(rule.Verbs, []string{"list", "watch"}) || slices.Equal(rule.Verbs, []string{"get", "patch"}) // the second for machines
-	case slices.Equal(rule.Resources, []string{"customresourcedefinitions"}):
-		return slices.Equal(rule.Verbs, []string{"get", "patch"}) && slices.Equal(rule.ResourceNames, []string{"onecloudclusters.onecloud.yunion.io", "onecloudoperations.onecloud.yunion.io",
-			"onecloudmachines.onecloud.yunion.io"})
-	}
-	return false
-}
-
-// granted returns the permissions that Roles grant the operator. Cluster-wide ones must be narrowEnough.
-func (e *cloudTest) granted() map[string]bool { return e.grantedTo("onecloud-operator", narrowEnough) }
-
-// grantedTo returns the permissions of an account. Cluster-wide ones must be narrow.
-func (e *cloudTest) grantedTo(account string, narrow func(rbacv1.PolicyRule) bool) map[string]bool {
-	e.Helper()
-	out := map[string]bool{}
-	is := func(s rbacv1.Subject) bool { return s.Name == account && s.Namespace == namespace }
-	var wide rbacv1.ClusterRoleBindingList
-	var roles rbacv1.RoleBindingList
-	if err := e.Client.List(e.Context(), &wide); err != nil {
-		e.Fatal(err)
-	}
-	add := func(rules []rbacv1.PolicyRule) {
-		for _, rule := range rules {
-			for _, group := range rule.APIGroups {
-				for _, resource := range rule.Resources {
-					for _, verb := range rule.Verbs {
-						out[right(verb, group, resource)] = true
-					}
-				}
-			}
-		}
-	}
-	for _, b := range wide.Items {
-		if !slices.ContainsFunc(b.Subjects, is) {
-			continue
-		}
-		role := &rbacv1.ClusterRole{}
-		if err := e.Client.Get(e.Context(), types.NamespacedName{Name: b.RoleRef.Name}, role); err != nil {
-			e.Fatal(err)
-		}
-		for _, rule := range role.Rules {
-			if !narrow(rule) {
-				e.Errorf("%s gives the account more in the whole cluster than it needs for nodes, machines and its definitions: %v", b.RoleRef.Name, rule)
-			}
-		}
-		add(role.Rules)
-	}
-	if err := e.Client.List(e.Context(), &roles); err != nil {
-		e.Fatal(err)
-	}
-	for _, b := range roles.Items {
-		if !slices.ContainsFunc(b.Subjects, is) {
-			continue
-		}
-		role := &rbacv1.Role{}
-		if err := e.Client.Get(e.Context(), types.NamespacedName{Namespace: b.Namespace, Name: b.RoleRef.Name}, role); err != nil {
-			e.Fatal(err)
-		}
-		add(role.Rules)
-	}
-	return out
 }

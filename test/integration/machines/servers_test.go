@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package integration
+package machines
 
 import (
 	"context"
 	"fmt"
 	"io"
-	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -16,22 +15,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"yunion.io/x/ocadm/cmd"
 	"yunion.io/x/ocadm/operatorctl/machine/bootstrap"
 	"yunion.io/x/ocadm/test/sshserver"
 )
-
-// asProgram is the variable that makes the test program act as ocadm.
-const asProgram = "OCADM_TEST_PROGRAM"
-
-func runAsProgram() {
-	if os.Getenv(asProgram) == "" {
-		return
-	}
-	ctx, release := cmd.Signals(context.Background(), os.Exit)
-	defer release()
-	os.Exit(cmd.Execute(ctx, cmd.Streams{In: os.Stdin, Out: os.Stdout, Err: os.Stderr}, os.Args[1:]))
-}
 
 // standIn is one of the machines.
 type standIn struct {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package integration
+package machines
 
 import (
 	"context"
@@ -29,7 +29,7 @@ import (
 
 // machinesTest tests machines with SSH that play ocadm: join creates a Node, reset does nothing.
 type machinesTest struct {
-	*cloudTest
+	*env.Env
 	tb testing.TB
 	// jobs runs the pods of Jobs.
 	jobs    *env.JobPods
@@ -39,7 +39,7 @@ type machinesTest struct {
 
 func newMachinesTest(t *testing.T) *machinesTest {
 	t.Helper()
-	f := &machinesTest{tb: t, cloudTest: newCloudTest(t, env.Options{Jobs: true})}
+	f := &machinesTest{tb: t, Env: env.New(t, env.Options{Jobs: true, Collect: true})}
 	f.private, f.public = sshserver.NewKey(t)
 	f.Joinable(f.private)
 	if err := f.Client.Create(t.Context(), f.CloudAt("127.0.0.1", 1)); err != nil {
@@ -49,7 +49,7 @@ func newMachinesTest(t *testing.T) *machinesTest {
 	if err != nil {
 		t.Fatal(err)
 	}
-	f.jobs = f.StartJobPods(self, asProgram+"=1")
+	f.jobs = f.StartJobPods(self, env.AsProgram+"=1")
 	return f
 }
 
@@ -193,21 +193,21 @@ func (f *machinesTest) pod(node string) {
 // machineRights compares the permissions that only machines need with those that were used.
 func (f *machinesTest) machineRights(from harness.Mark) {
 	f.Helper()
-	used := f.used(f.Requests(from, harness.Filter{User: env.OperatorUser, Watches: true, Leases: true}))
-	granted := f.granted()
+	used := f.Used(f.Requests(from, harness.Filter{User: env.OperatorUser, Watches: true, Leases: true}))
+	granted := f.Granted()
 	for u, q := range used {
 		if !granted[u] {
 			f.Errorf("used and not granted: %s (%s)", u, q)
 		}
 	}
 	for g := range granted { // TestMachineJobs deletes a Job, and reads a machine that is not in the cache yet
-		if elsewhere(g) && g != "create pods" && g != "delete batch/jobs" && g != "get onecloud.yunion.io/onecloudmachines" && used[g] == "" && !strings.HasPrefix(g, "list ") {
+		if env.NotOfClouds(g) && g != "create pods" && g != "delete batch/jobs" && g != "get onecloud.yunion.io/onecloudmachines" && used[g] == "" && !strings.HasPrefix(g, "list ") {
 			f.Errorf("granted for machines and never used: %s", g)
 		}
 	}
 	for _, account := range []string{"onecloud-machine-worker", "onecloud-machine-remover"} {
-		used := f.used(f.Requests(from, harness.Filter{User: "system:serviceaccount:" + namespace + ":" + account, Watches: true}))
-		granted := f.grantedTo(account, func(rule rbacv1.PolicyRule) bool {
+		used := f.Used(f.Requests(from, harness.Filter{User: "system:serviceaccount:" + namespace + ":" + account, Watches: true}))
+		granted := f.GrantedTo(account, func(rule rbacv1.PolicyRule) bool {
 			return account == "onecloud-machine-remover" && !slices.Contains(rule.Resources, "secrets")
 		})
 		for u, q := range used {
