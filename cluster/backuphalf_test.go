@@ -19,9 +19,9 @@ import (
 	"yunion.io/x/ocadm/test/mariadb"
 )
 
-// TestNoBackupOfHalfARestore: while the cloud is stopped, half replaced databases are backed up only for a repeated restore; if a user started the
+// TestNoBackupOfAPartialRestore: while the cloud is stopped, half replaced databases are backed up only for a repeated restore; if a user started the
 // cloud, older files are kept. A successful restore ends that.
-func TestNoBackupOfHalfARestore(t *testing.T) {
+func TestNoBackupOfAPartialRestore(t *testing.T) {
 	restore := func(name string, at int64, phase v1alpha1.OperationPhase, final bool) *Operation {
 		o := oneOperation(name, phase)
 		o.Namespace, o.Spec.Cloud, o.Spec.Action = DefaultNamespace, DefaultName, v1alpha1.ActionRestore

@@ -113,8 +113,8 @@ func TestPromotionIsRefused(t *testing.T) {
 	}
 }
 
-// TestForcedPromotionSaysWhatIsLost checks that the question names it, and that the record holds what the agents need.
-func TestForcedPromotionSaysWhatIsLost(t *testing.T) {
+// TestForcedPromotionReportsLoss checks that the question names it, and that the record holds what the agents need.
+func TestForcedPromotionReportsLoss(t *testing.T) {
 	k := databaseClient(t, databaseObjects(t, aloneRecord, map[string]dbpair.Member{dbpair.First: primaryMember, dbpair.Second: replicaMember}, map[string]bool{dbpair.Second: true})...)
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond) // no agent answers
 	defer cancel()

@@ -14,7 +14,7 @@ import (
 )
 
 // A dry run shows what the run would do with volumes.
-func TestDryRemovalShowsWhatBecomesOfVolumes(t *testing.T) {
+func TestDryRemovalShowsVolumes(t *testing.T) {
 	had := removal.Inventory{Node: "node3", Volumes: []removal.Volume{{Name: "pvc-1", Claim: "onecloud/glance"}}}
 	for volumes, want := range map[bool]string{false: "stays claimed", true: "is deleted"} {
 		var out bytes.Buffer
@@ -26,7 +26,7 @@ func TestDryRemovalShowsWhatBecomesOfVolumes(t *testing.T) {
 }
 
 // Nodes that lose their host agent are named, and a user is asked.
-func TestLeavingNodesAreNamedAndAskedAbout(t *testing.T) {
+func TestLeavingNodesAreConfirmed(t *testing.T) {
 	for _, tt := range []struct {
 		nodes    []string
 		accepted bool
@@ -57,7 +57,7 @@ func TestLeavingNodesAreNamedAndAskedAbout(t *testing.T) {
 }
 
 // A backup is restored only if no server of the database is left.
-func TestNextForTheDatabaseOfALostNode(t *testing.T) {
+func TestRemedyForTheDatabaseOfALostNode(t *testing.T) {
 	for name, c := range map[string]struct {
 		other   string
 		deleted bool

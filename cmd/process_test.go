@@ -118,7 +118,7 @@ func exitStatus(err error) int {
 }
 
 // Ctrl-C reaches every process in the terminal's foreground. The running phase still finishes, and no more phases begin.
-func TestFirstInterruptLetsTheRunningPhaseEnd(t *testing.T) {
+func TestFirstInterruptLetsThePhaseFinish(t *testing.T) {
 	dir, c, out := interruptible(t)
 	if err := syscall.Kill(-c.Process.Pid, syscall.SIGINT); err != nil {
 		t.Fatal(err)

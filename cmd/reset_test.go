@@ -12,7 +12,7 @@ import (
 )
 
 // A reset that leaves files to be restored, because phases were skipped, keeps their backups.
-func TestPartialResetKeepsWhatItIsToRestore(t *testing.T) {
+func TestPartialResetKeepsRecords(t *testing.T) {
 	const theirs, text = "/etc/containerd/config.toml", "# theirs\n"
 	cfg := config.Default()
 	h, err := host.Fake(t.Context(), t.TempDir(), &cfg, &host.Recorder{})

@@ -26,7 +26,7 @@ import (
 var cloudKey = types.NamespacedName{Namespace: "onecloud", Name: "default"}
 
 // An update that removes the label of an object still affects its former cloud.
-func TestRelabelledObjectBringsAPass(t *testing.T) {
+func TestRelabelledObjectTriggersReconcile(t *testing.T) {
 	c := fake.NewClientBuilder().WithScheme(kube.Scheme()).Build()
 	r, err := reconcile.New(c, c, events.NewFakeRecorder(1), reconcile.Options{Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
@@ -104,7 +104,7 @@ func TestRetriesComeSoon(t *testing.T) {
 }
 
 // A pod's heartbeat triggers no reconcile. Its deletion does, also on a node that does not end it: nothing else about the pod changes then.
-func TestDeletedPodBringsAPass(t *testing.T) {
+func TestDeletedPodTriggersReconcile(t *testing.T) {
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "default-host-1"}, Status: corev1.PodStatus{Phase: corev1.PodRunning}}
 	beat, deleted := pod.DeepCopy(), pod.DeepCopy()
 	beat.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionFalse}}

@@ -141,7 +141,7 @@ func TestBringOperatorToTheDepot(t *testing.T) {
 }
 
 // Preflight rejects a bundle that lacks an image which a later phase imports.
-func TestPreflightAsksForEveryImage(t *testing.T) {
+func TestPreflightRequestsEveryImage(t *testing.T) {
 	for name, change := range map[string]func(*config.Config){
 		"defaults":             func(*config.Config) {},
 		"a database of theirs": func(c *config.Config) { c.Database.Host = "10.0.0.5" },

@@ -33,7 +33,7 @@ func liveMachine() *unstructured.Unstructured {
 }
 
 // A PUT of a GET's answer changes nothing, not even what GET did not show.
-func TestReplaceMetadataWithWhatWasShown(t *testing.T) {
+func TestReplaceAcceptsDisplayedMetadata(t *testing.T) {
 	live, want := liveMachine(), liveMachine()
 	text, err := json.Marshal(shown(live))
 	if err != nil {

@@ -94,7 +94,7 @@ func TestWorkerAlone(t *testing.T) {
 }
 
 // The logs of static pods no longer matter if the API server of their node is ready, or if the cluster could be read.
-func TestStaticPodsHaveOvercome(t *testing.T) {
+func TestStaticPodsHaveRecovered(t *testing.T) {
 	logged := map[string][]string{"kube-apiserver": {"etcdserver: request timed out"}}
 	s := healthy(t)
 	s.unreachable(func(m *Machine) { m.StaticPods, m.APIServer = logged, Ready })

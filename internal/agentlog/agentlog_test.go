@@ -96,7 +96,7 @@ func TestOrdinaryLinesAreNoFindings(t *testing.T) {
 	}
 }
 
-func TestWhatWasOvercomeIsNotReported(t *testing.T) {
+func TestPastProblemsAreNotReported(t *testing.T) {
 	failed, done := excerpts[0].line, "[info 2026-11-20 08:20:00 hostinfo.onSucc(hostinfo.go:2449)] Host registration process success...."
 	if got := Explain([]Log{{Lines: []string{failed, failed, done}}}); len(got) > 0 {
 		t.Errorf("%+v", got)

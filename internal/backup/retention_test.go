@@ -73,8 +73,8 @@ func TestRetention(t *testing.T) {
 	}
 }
 
-// TestSchemaChangeBeginsAgain checks that altering a table during the dump restarts it, and that one file remains.
-func TestSchemaChangeBeginsAgain(t *testing.T) {
+// TestSchemaChangeRestartsTheCopy checks that altering a table during the dump restarts it, and that one file remains.
+func TestSchemaChangeRestartsTheCopy(t *testing.T) {
 	e := setUp(t)
 	e.run("CREATE TABLE keystone.a (id INT AUTO_INCREMENT PRIMARY KEY, b BLOB)", "INSERT INTO keystone.a (b) VALUES (RANDOM_BYTES(1000))")
 	for range 11 { // 2 MB of incompressible data, so that bytes arrive before the end

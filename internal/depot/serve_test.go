@@ -179,7 +179,7 @@ func basic(user, password string) string {
 }
 
 // TLS refuses an expired certificate and one of another CA, and a depot whose CA the client does not know.
-func TestCertificatesThatAreRefused(t *testing.T) {
+func TestRejectedCertificates(t *testing.T) {
 	s := listen(t, filled(t), nil)
 	now := time.Now()
 	for name, c := range map[string]*http.Client{

@@ -101,7 +101,7 @@ func TestListen(t *testing.T) {
 	}
 }
 
-func TestCertificateFilesThatAreNone(t *testing.T) {
+func TestInvalidCertificateFiles(t *testing.T) {
 	if _, err := CertificateFiles("/nonexistent/s.crt", "/nonexistent/s.key")(nil); err == nil {
 		t.Error("a certificate that is not there was read")
 	}

@@ -174,7 +174,7 @@ func TestSyncThatBreaksOff(t *testing.T) {
 }
 
 // A blob damaged on one depot's disk is no longer in any depot. The other roots are copied nevertheless.
-func TestSyncGoesOnAfterARootThatLacksABlob(t *testing.T) {
+func TestSyncContinuesAfterARootWithoutABlob(t *testing.T) {
 	a, b := newStore(t), newStore(t)
 	site := listen(t, a, nil)
 	for _, name := range []string{"whole", "damaged"} { // the latest comes first
@@ -196,7 +196,7 @@ func TestSyncGoesOnAfterARootThatLacksABlob(t *testing.T) {
 }
 
 // An image of several architectures lacks a layer of one of them on the other depot. The other roots are copied nevertheless.
-func TestSyncGoesOnAfterAnIndexThatLacksALayer(t *testing.T) {
+func TestSyncContinuesAfterAnIndexWithoutALayer(t *testing.T) {
 	a, b := newStore(t), newStore(t)
 	layer := imagetest.Layer(t, 2)
 	var images []v1.Descriptor

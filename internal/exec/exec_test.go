@@ -83,7 +83,7 @@ func TestChildrenDoNotGetOurSettings(t *testing.T) {
 }
 
 // A program that is still open for writing somewhere, as in a forked child that has not called exec yet, cannot be run immediately.
-func TestBusyProgramIsTriedAgain(t *testing.T) {
+func TestBusyProgramIsRetried(t *testing.T) {
 	raw, err := os.ReadFile("/bin/true")
 	if err != nil {
 		t.Skip(err)

@@ -113,7 +113,7 @@ func TestOwnSession(t *testing.T) {
 	}
 }
 
-func TestPipesAreMadeForWhatIsAsked(t *testing.T) {
+func TestOnlyRequestedPipesAreCreated(t *testing.T) {
 	e := connect(t, serve(t, Options{}))
 	const show = `for n in 0 1 2; do readlink /proc/$$/fd/$n; done | sed 's/:.*//' >"$1"`
 	for _, c := range []struct {

@@ -64,7 +64,7 @@ func TestWaitWithoutStart(t *testing.T) {
 	}
 }
 
-func TestAfterWaitTheNumberIsForgotten(t *testing.T) {
+func TestWaitForgetsTheNumber(t *testing.T) {
 	e := connect(t, serve(t, Options{}))
 	sn := register(t, e, "true")
 	start(t, e, &apis.StartInput{Sn: sn.GetSn()})

@@ -149,7 +149,7 @@ func leaveAt(t *testing.T, e apis.ExecutorClient, leave int) error {
 }
 
 // A number that no client uses is forgotten, even while its connection is open.
-func TestNumberNobodyWaitsForIsForgotten(t *testing.T) {
+func TestUnusedNumberIsForgotten(t *testing.T) {
 	e := connect(t, serve(t, Options{AbandonAfter: soon}))
 	registered := register(t, e, "true")
 	ended := begin(t, e, &apis.StartInput{}, "true")

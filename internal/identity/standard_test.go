@@ -60,7 +60,7 @@ func TestEnsureStandard(t *testing.T) {
 }
 
 // Changes by users stay: the rules of a policy, the description of a role, the policies of a role.
-func TestStandardLeavesAloneWhatPeopleChanged(t *testing.T) {
+func TestStandardKeepsUserChanges(t *testing.T) {
 	f := newFake(t)
 	c := f.client()
 	ensureStandard(t, c, f)
@@ -213,7 +213,7 @@ type roundTripper func(*http.Request) (*http.Response, error)
 func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
 // The services read a body only with its length and content type.
-func TestBodiesHaveLengthAndType(t *testing.T) {
+func TestResponsesHaveLengthAndType(t *testing.T) {
 	f := newFake(t)
 	c := f.client(func(o *Options) {
 		base := o.Transport

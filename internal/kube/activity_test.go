@@ -45,7 +45,7 @@ func TestActivityOfPods(t *testing.T) {
 	}
 }
 
-func TestActivityLastsAsLongAsAPull(t *testing.T) {
+func TestActivityLastsUntilPullEnds(t *testing.T) {
 	s := Scheme()
 	synctest.Test(t, func(t *testing.T) {
 		c := fake.NewClientBuilder().WithScheme(s).WithObjects(event(1, "a", corev1.EventTypeNormal, "Pulling", `Pulling image "x"`)).Build()

@@ -93,7 +93,7 @@ func writes(verbs map[string]int) []string {
 	return out
 }
 
-func TestOpenTellsAboutTheServer(t *testing.T) {
+func TestOpenReportsTheServer(t *testing.T) {
 	i := open(t, root(t)).ServerInfo()
 	if i.Flavour != flavour() || i.Major < 8 || i.Account != "'root'@'%'" || i.MaxAllowedPacket == 0 || i.ReadOnly {
 		t.Errorf("%+v", i)

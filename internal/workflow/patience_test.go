@@ -55,7 +55,7 @@ func TestPatience(t *testing.T) {
 	}
 }
 
-func TestGivingUpSaysForWhatAndHowLong(t *testing.T) {
+func TestTimeoutReportsConditionAndDuration(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, ev, _, err := run(t, workflow.Options{}, patient(func(r workflow.Reporter, _ int) {
 			r.Waiting("database", "starting")

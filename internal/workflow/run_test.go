@@ -69,7 +69,7 @@ func run(t *testing.T, o workflow.Options, phases ...phase) ([]string, *events, 
 	return l.lines, ev, res, err
 }
 
-func TestOrderIsThatOfTheListWithoutAfter(t *testing.T) {
+func TestOrderWithoutAfterIsThatOfTheList(t *testing.T) {
 	parent := phase{Name: "c", Short: "Do c", Phases: []phase{step("x"), step("y")}}
 	got, ev, _, err := run(t, workflow.Options{}, step("a"), step("b"), parent, step("d"))
 	if err != nil {
@@ -85,7 +85,7 @@ func TestOrderIsThatOfTheListWithoutAfter(t *testing.T) {
 	}
 }
 
-func TestAfterLetsPhasesOverlapAndMayNameLaterOnes(t *testing.T) {
+func TestAfterAllowsOverlapAndLaterPhases(t *testing.T) {
 	here, there := make(chan struct{}), make(chan struct{})
 	meet := func(mine, other chan struct{}) func(context.Context, *log, workflow.Reporter) error {
 		return func(ctx context.Context, _ *log, _ workflow.Reporter) error {
@@ -152,7 +152,7 @@ func TestInterruptedRunIsCancelled(t *testing.T) {
 	}
 }
 
-func TestCheckedPhaseIsNotRunAgain(t *testing.T) {
+func TestCompletedPhaseIsSkipped(t *testing.T) {
 	done := step("done")
 	done.Check = func(context.Context, *log) (bool, error) { return true, nil }
 	verified := step("verified")
@@ -272,7 +272,7 @@ func TestPanicIsAnError(t *testing.T) {
 	}
 }
 
-func TestTimeoutSaysWhatItWaitedFor(t *testing.T) {
+func TestTimeoutReportsTheCondition(t *testing.T) {
 	p := step("a")
 	p.Timeout = time.Millisecond
 	p.Run = func(ctx context.Context, _ *log, r workflow.Reporter) error {
@@ -339,7 +339,7 @@ func TestRollbackOfTheWhole(t *testing.T) {
 	}
 }
 
-func TestValidateTellsEveryMistake(t *testing.T) {
+func TestValidateReportsEveryMistake(t *testing.T) {
 	err := workflow.Validate([]phase{
 		step("a", "b"), step("b", "a"), step("c", "nowhere"), step("c"), step("Bad Name"), {Name: "empty", Short: "Do nothing"},
 		{Name: "both", Short: "Do both", Run: step("x").Run, Phases: []phase{step("y")}}, {Name: "quiet", Run: step("x").Run},

@@ -16,7 +16,7 @@ import (
 )
 
 // Agents create their file on the node, several concurrently, if it is missing; an existing one belongs to the node.
-func TestFileOnTheNodeIsMadeOnceAndThenKept(t *testing.T) {
+func TestNodeFileIsCreatedOnce(t *testing.T) {
 	cluster := cloud(t, everything, "ce", "FullStack")
 	dir := t.TempDir()
 	inits := map[string]string{}

@@ -45,7 +45,7 @@ func TestSlowEffectIsReportedByTheNextRun(t *testing.T) {
 }
 
 // The result of a slow effect with an older hash does not count.
-func TestSlowEffectThatChangedIsDoneAgain(t *testing.T) {
+func TestChangedSlowEffectIsRepeated(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var done atomic.Int32
 		s := newStage(nil)

@@ -53,7 +53,7 @@ func TestClickHouseIsPlannedWhereItIsUsed(t *testing.T) {
 }
 
 // The password may be in a user's Secret and be rotated there. The error about a wrong one does not contain it.
-func TestRotatedClickHousePasswordIsReadAgain(t *testing.T) {
+func TestRotatedClickHousePasswordIsReloaded(t *testing.T) {
 	s := fakeclickhouse.Start(t)
 	password, reads := s.AdminPassword, 0
 	a := access(t, 30357)

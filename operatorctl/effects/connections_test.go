@@ -34,7 +34,7 @@ func access(t *testing.T, port int32) Access {
 }
 
 // The CR sets the port, which may change while the operator runs.
-func TestIdentityIsReachedWhereItListensNow(t *testing.T) {
+func TestIdentityIsReachedAtItsPresentPort(t *testing.T) {
 	var dialled string
 	conns := NewConnections(Options{Dial: func(_ context.Context, _, address string) (net.Conn, error) {
 		dialled = address
@@ -58,7 +58,7 @@ func TestIdentityIsReachedWhereItListensNow(t *testing.T) {
 }
 
 // The administrator's password may be in a user's Secret and be rotated there. The operator must not keep the old one.
-func TestRotatedDatabasePasswordIsReadAgain(t *testing.T) {
+func TestRotatedDatabasePasswordIsReloaded(t *testing.T) {
 	db := mariadb.Require(t, mariadb.Options{})
 	password, reads := db.RootPassword, 0
 	a := access(t, 30357)
@@ -90,7 +90,7 @@ func TestRotatedDatabasePasswordIsReadAgain(t *testing.T) {
 }
 
 // A database that hangs must not block requests to the identity service.
-func TestHangingDatabaseHoldsUpNobodyElse(t *testing.T) {
+func TestHangingDatabaseDelaysNothingElse(t *testing.T) {
 	dialling, release := make(chan struct{}), make(chan struct{})
 	conns := NewConnections(Options{Dial: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		close(dialling)

@@ -70,7 +70,7 @@ func etcdInput(t *testing.T, size int32, words map[string]string) (Input, pki.Et
 func refuse(context.Context, string, string) (net.Conn, error) { return nil, syscall.ECONNREFUSED }
 
 // An etcd that accepts connections but does not answer in time is left to its probes; the maintenance does not fail.
-func TestBusyEtcdIsLeftToItsProbes(t *testing.T) {
+func TestBusyEtcdIsNotReplaced(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

@@ -60,7 +60,7 @@ func TestRecordedEffectIsNotPerformed(t *testing.T) {
 	}
 }
 
-func TestEffectWaitsForWhatItNeeds(t *testing.T) {
+func TestEffectWaitsForDependencies(t *testing.T) {
 	n := 0
 	e := counted(Effect{Key: "a", Hash: "1", Component: "region", Needs: []string{"keystone"}, Follows: []string{"first"}}, &n, nil)
 	out := newStage(nil).pass.Run(t.Context(), []Effect{e})
@@ -86,7 +86,7 @@ func TestOwnEffectsNeedOnlyServing(t *testing.T) {
 	}
 }
 
-func TestFailureBacksOffAndAChangeTriesAtOnce(t *testing.T) {
+func TestFailureBacksOffUntilAChange(t *testing.T) {
 	n := 0
 	s := newStage(nil)
 	bad := errors.New("refused")
@@ -118,7 +118,7 @@ func TestWaitingIsNoFailure(t *testing.T) {
 	}
 }
 
-func TestDownTargetIsNotAskedByAll(t *testing.T) {
+func TestUnreachableTargetIsTriedOnce(t *testing.T) {
 	s := newStage(nil)
 	down := errors.New("connection refused")
 	s.pass.Clients.Down = func(err error) bool { return errors.Is(err, down) }
@@ -140,7 +140,7 @@ func TestDownTargetIsNotAskedByAll(t *testing.T) {
 	}
 }
 
-func TestDownTargetIsWaitedForThenFails(t *testing.T) {
+func TestUnreachableTargetFailsAfterWait(t *testing.T) {
 	s := newStage(nil)
 	down := errors.New("connection refused")
 	s.pass.Clients.Down = func(err error) bool { return errors.Is(err, down) }
@@ -181,7 +181,7 @@ func TestFailedAuditIsNotForgotten(t *testing.T) {
 }
 
 // A grant that never becomes visible must not be checked twice a second forever.
-func TestEndlessWaitingSlowsDown(t *testing.T) {
+func TestRetriesSlowDown(t *testing.T) {
 	s := newStage(nil)
 	n := 0
 	start := s.clock
@@ -201,7 +201,7 @@ func TestEndlessWaitingSlowsDown(t *testing.T) {
 }
 
 // A rejected password comes with a remedy; other rejections do not.
-func TestRefusedPasswordComesWithAdvice(t *testing.T) {
+func TestRejectedPasswordHasARemedy(t *testing.T) {
 	for status, want := range map[int]bool{401: true, 404: false} {
 		s := newStage(nil)
 		s.pass.Clients = Clients{Denied: func(error) bool { return true }, Advice: "put it there"}
@@ -215,7 +215,7 @@ func TestRefusedPasswordComesWithAdvice(t *testing.T) {
 }
 
 // An effect with a longer time limit may use it; the others may not.
-func TestEffectsHaveTheTimeTheyName(t *testing.T) {
+func TestEffectsHaveTheirTimeouts(t *testing.T) {
 	var left [2]time.Duration
 	timed := func(i int, e Effect) Effect {
 		e.Do = func(ctx context.Context, _ Clients) (bool, error) {

@@ -132,7 +132,7 @@ func TestConflictIsReportedAndNotFought(t *testing.T) {
 	}
 }
 
-func TestDeletingAgainAndAgainIsAConflict(t *testing.T) {
+func TestRepeatedDeletionIsAConflict(t *testing.T) {
 	b := newBench(t)
 	var last Change
 	for range 2 * conflictBudget {
@@ -168,7 +168,7 @@ func TestSlowDriftIsHealed(t *testing.T) {
 	}
 }
 
-func TestRefusalsWaitByTheirCause(t *testing.T) {
+func TestRetryAfterRejectionDependsOnTheCause(t *testing.T) {
 	kind := schema.GroupKind{Kind: "ConfigMap"}
 	for _, c := range []struct {
 		name        string
@@ -211,7 +211,7 @@ func TestRefusalsWaitByTheirCause(t *testing.T) {
 	}
 }
 
-func TestRivalIsFoundBelowKeyedLists(t *testing.T) {
+func TestConflictIsFoundInKeyedLists(t *testing.T) {
 	entries := []metav1.ManagedFieldsEntry{
 		{Manager: FieldManager, FieldsV1: metav1.NewFieldsV1(`{"f:spec":{"f:template":{"f:spec":{"f:containers":{"k:{\"name\":\"glance\"}":{"f:image":{}}}}}}}`)},
 		{Manager: "other", FieldsV1: metav1.NewFieldsV1(`{"f:spec":{"f:replicas":{}}}`)},
@@ -243,7 +243,7 @@ func TestScaledBy(t *testing.T) {
 	}
 }
 
-func TestAWriteOutlastsAStopForAWhile(t *testing.T) {
+func TestWriteCompletesAfterStop(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
 		write, done := outlasting(ctx)
@@ -276,7 +276,7 @@ func TestAWriteOutlastsAStopForAWhile(t *testing.T) {
 }
 
 // A rejected resize of a claim is retried after a while, though nothing about the claim has changed: its StorageClass may have.
-func TestRefusedGrowthIsTriedAgain(t *testing.T) {
+func TestRejectedGrowthIsRetried(t *testing.T) {
 	b := newBench(t)
 	claim := func(size string) *corev1.PersistentVolumeClaim {
 		return &corev1.PersistentVolumeClaim{

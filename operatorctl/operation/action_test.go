@@ -29,7 +29,7 @@ func TestActions(t *testing.T) {
 }
 
 // Pulling images may take as long in any action as in an update: one slow registry must not end a check or a dry run that the update would survive.
-func TestPullsHaveTheTimeOfAnUpdate(t *testing.T) {
+func TestPullsHaveTheTimeoutOfAnUpdate(t *testing.T) {
 	all := Actions(catalog.All())
 	update, _ := find(all, v1alpha1.ActionUpdate)
 	for _, a := range all {

@@ -91,7 +91,7 @@ func TestBeside(t *testing.T) {
 }
 
 // A renewal runs while an update is paused, which continues afterwards.
-func TestRenewalBesideAPausedUpdate(t *testing.T) {
+func TestRenewalDuringAPausedUpdate(t *testing.T) {
 	fx := newFixture(t, func(fx *fixture) []Action {
 		return []Action{
 			{Name: v1alpha1.ActionCheck, Steps: []Step{fx.does("check")}},

@@ -51,7 +51,7 @@ func TestHalfRestored(t *testing.T) {
 }
 
 // An operation cannot be given up while databases are half restored, neither by cancelling nor by deleting it; it continues when resumed.
-func TestHalfRestoredIsNotGivenUp(t *testing.T) {
+func TestHalfRestoredIsNotAbandoned(t *testing.T) {
 	for name, giveUp := range map[string]func(*fixture){
 		"cancelled": func(fx *fixture) { fx.control("a", v1alpha1.OperationCancel) },
 		"deleted": func(fx *fixture) {

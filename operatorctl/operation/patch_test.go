@@ -15,7 +15,7 @@ import (
 )
 
 // A rollback restores neither an earlier database server, nor an earlier password, nor an address that the cloud no longer has.
-func TestRollbackPatchLeavesPlace(t *testing.T) {
+func TestRollbackPatchKeepsPlace(t *testing.T) {
 	cloud, then := &v1alpha1.OnecloudCluster{}, &v1alpha1.OnecloudCluster{}
 	cloud.Namespace, cloud.Name = key.Namespace, key.Name
 	cloud.Spec.Version, then.Spec.Version = "v4.0.4", "v4.0.3"

@@ -153,7 +153,7 @@ func TestJudgePull(t *testing.T) {
 	}
 }
 
-func TestFailingImageIsGivenUp(t *testing.T) {
+func TestFailingImageIsAbandoned(t *testing.T) {
 	now := time.Now()
 	b := &batch{images: []string{"x"}, answers: map[string]answer{}}
 	fails := corev1.ContainerStatus{State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "ErrImagePull", Message: "i/o timeout"}}}

@@ -94,7 +94,7 @@ func TestCheckOfRollbackNotesItsTarget(t *testing.T) {
 }
 
 // After a reverted update, a rollback without a revision goes neither forward to the failed release nor to the current contents.
-func TestRollbackPassesOverWhatWentBack(t *testing.T) {
+func TestRollbackSkipsRevertedComponents(t *testing.T) {
 	f := newFollower(t, "glance")
 	f.keep(release.Summary{Revision: 2, Version: "v4.0.3"})
 	f.keep(release.Summary{Revision: 3, Version: "v4.0.4"})

@@ -249,7 +249,7 @@ func TestReleaseMadeBeforeTheHold(t *testing.T) {
 }
 
 // An update that is cancelled while its release is being made also goes back from that release.
-func TestCancelWhileTheReleaseIsMade(t *testing.T) {
+func TestCancelDuringReleaseCreation(t *testing.T) {
 	f := newFollower(t, "")
 	f.mu.Lock()
 	slow := make(chan struct{})
@@ -279,7 +279,7 @@ func TestCancelWhileTheReleaseIsMade(t *testing.T) {
 }
 
 // One edit may change the version and something else: the reconciler applies the rest first, and the update waits for that.
-func TestUpdateWaitsForComponentsOnTheirWay(t *testing.T) {
+func TestUpdateWaitsForProgressingComponents(t *testing.T) {
 	f := newFollower(t, "")
 	f.late = "glance"
 	f.follow(t.Context())

@@ -53,7 +53,7 @@ func TestTableHasNotMoved(t *testing.T) {
 	}
 }
 
-func TestTableIsThatOfARealCloud(t *testing.T) {
+func TestTableMatchesARealCloud(t *testing.T) {
 	data, err := os.ReadFile(measured)
 	if errors.Is(err, fs.ErrNotExist) {
 		t.Skip("no table of a running cloud lies beside the checkout")

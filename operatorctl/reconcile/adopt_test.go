@@ -71,7 +71,7 @@ func TestUnreadableRecordStopsTheCloud(t *testing.T) {
 }
 
 // A service whose file names another database server than the spec would lose its data: it is left alone, the others are not.
-func TestFileOfAnotherDatabaseServerIsLeft(t *testing.T) {
+func TestFileOfAnotherDatabaseServerIsKept(t *testing.T) {
 	const file = "sql_connection: mysql+pymysql://u:region-secret@10.9.9.9:3306/yunioncloud\n"
 	b := newBench(t, interceptor.Funcs{}, newCloud(), earlierConfigMap(t, "region", file, file),
 		earlierConfigMap(t, "glance", strings.ReplaceAll(file, "10.9.9.9", "db.example.com"), file))

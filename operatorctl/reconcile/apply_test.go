@@ -19,7 +19,7 @@ import (
 )
 
 // A failed request causes no watch event: the reconcile itself must schedule a retry, and not wait for the audit.
-func TestRefusedObjectIsTriedAgain(t *testing.T) {
+func TestRejectedObjectIsRetried(t *testing.T) {
 	broken, tried := true, 0
 	funcs := interceptor.Funcs{Patch: func(ctx context.Context, c client.WithWatch, o client.Object, p client.Patch, opts ...client.PatchOption) error {
 		if broken && o.GetObjectKind().GroupVersionKind().Kind == "Service" && o.GetName() == "default-glance" {
@@ -57,7 +57,7 @@ func TestRefusedObjectIsTriedAgain(t *testing.T) {
 }
 
 // While the database is down, a fix of a component with an existing schema must be applied.
-func TestFailedAuditDoesNotHoldUpAFix(t *testing.T) {
+func TestFailedAuditDoesNotDelayAFix(t *testing.T) {
 	e := effects.Effect{Key: "database/glance", Component: "glance", Hash: "1", Stage: effects.Before}
 	d, c := &Desired{Effects: []effects.Effect{e}}, &target{Resolved: component.Resolved{Component: component.Component{Name: "glance"}}}
 	s := State{Cloud: newCloud(), Done: &outcome{Effects: map[string]effects.Outcome{e.Key: {Effect: e, State: effects.Failed}}}}
@@ -71,7 +71,7 @@ func TestFailedAuditDoesNotHoldUpAFix(t *testing.T) {
 }
 
 // However slow the API server is, a reconcile checks the effects: nothing else would trigger the next one.
-func TestSlowAPIServerDoesNotKeepEffectsBack(t *testing.T) {
+func TestSlowAPIServerDoesNotDelayEffects(t *testing.T) {
 	var b *bench
 	b = newBench(t, interceptor.Funcs{Patch: func(ctx context.Context, c client.WithWatch, o client.Object, p client.Patch, opts ...client.PatchOption) error {
 		b.clock = b.clock.Add(2 * advanceFor)

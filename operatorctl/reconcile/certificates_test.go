@@ -38,7 +38,7 @@ func certsSecret(t *testing.T, made time.Time) *corev1.Secret {
 }
 
 // The cache only holds objects with the operator's label, and may be stale. That must not replace a CA.
-func TestCAThatTheCacheDoesNotSeeIsKept(t *testing.T) {
+func TestUncachedCAIsKept(t *testing.T) {
 	old := certsSecret(t, time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC))
 	ca := bytes.Clone(old.Data["ca.crt"])
 	b := newBench(t, interceptor.Funcs{}, newCloud(), old)

@@ -18,7 +18,7 @@ import (
 )
 
 // climc logs in with the password in the Secret: one chosen in the spec must be there, too.
-func TestChosenBootstrapPasswordLiesInTheSecret(t *testing.T) {
+func TestChosenBootstrapPasswordIsInTheSecret(t *testing.T) {
 	cr := newCloud()
 	b := newBench(t, interceptor.Funcs{}, cr)
 	b.reconcile()
@@ -66,7 +66,7 @@ func TestGeneratedBootstrapPasswordSuitsTheGateway(t *testing.T) {
 }
 
 // When the database is permanently gone, a stuck deletion of a cloud with its databases must say what to do.
-func TestDeletionWithoutDatabaseTellsTheWayOut(t *testing.T) {
+func TestDeletionWithoutDatabaseNamesTheRemedy(t *testing.T) {
 	cr := newCloud()
 	cr.Finalizers = []string{v1alpha1.Finalizer}
 	cr.Spec.DeletionPolicy = v1alpha1.Delete
@@ -100,7 +100,7 @@ func TestDeletionWithoutDatabaseTellsTheWayOut(t *testing.T) {
 }
 
 // The annotation on a workload pauses that, and nothing else.
-func TestPausedWorkloadIsLeftAlone(t *testing.T) {
+func TestPausedWorkloadIsNotChanged(t *testing.T) {
 	var applied []string
 	b := newBench(t, interceptor.Funcs{Patch: func(ctx context.Context, c client.WithWatch, o client.Object, p client.Patch, opts ...client.PatchOption) error {
 		applied = append(applied, o.GetObjectKind().GroupVersionKind().Kind+"/"+o.GetName())

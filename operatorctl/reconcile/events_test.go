@@ -60,7 +60,7 @@ func TestEveryTransitionIsOneEvent(t *testing.T) {
 }
 
 // Each transition of a component is reported as specified.
-func TestWhatIsToldOfAComponent(t *testing.T) {
+func TestReportOfAComponent(t *testing.T) {
 	in := func(s v1alpha1.State, reason string) v1alpha1.ComponentStatus {
 		return v1alpha1.ComponentStatus{Name: "glance", State: s, Reason: reason, Message: "why"}
 	}
@@ -99,7 +99,7 @@ func TestWhatIsToldOfAComponent(t *testing.T) {
 }
 
 // An invalid spec is reported once, and again when the error changes.
-func TestInvalidSpecIsToldOnce(t *testing.T) {
+func TestInvalidSpecIsReportedOnce(t *testing.T) {
 	b := newBench(t, interceptor.Funcs{}, newCloud())
 	generation := 1
 	set := func(spec string) {

@@ -36,7 +36,7 @@ func leaving(t *testing.T, change func(*v1alpha1.OnecloudCluster), objs ...clien
 }
 
 // A stuck deletion reports what blocks it: a finalizer immediately, a node after a while.
-func TestStuckDeletionNamesWhatHoldsIt(t *testing.T) {
+func TestStuckDeletionNamesTheCause(t *testing.T) {
 	gone := metav1.NewTime(b0)
 	b := leaving(t, nil,
 		&appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: "default-glance", DeletionTimestamp: &gone, Finalizers: []string{"example.com/keep"}}},

@@ -36,7 +36,7 @@ func TestPausedAnnotation(t *testing.T) {
 }
 
 // Manual changes in a paused component are kept; everything else is still corrected.
-func TestPausedComponentIsLeftAlone(t *testing.T) {
+func TestPausedComponentIsNotChanged(t *testing.T) {
 	b := newBench(t, interceptor.Funcs{}, newCloud())
 	b.reconcile()
 	annotate := func(value string) {

@@ -82,7 +82,7 @@ func TestPlanOfEachRound(t *testing.T) {
 }
 
 // An option that users removed is deleted from the store before the pods that read it start; a failure to do so blocks no workload.
-func TestEffectThatIsTriedBeforeTheWorkload(t *testing.T) {
+func TestEffectBeforeTheWorkload(t *testing.T) {
 	s, d := twoComponents()
 	e := effects.Effect{Key: "option/first/x", Component: "first", Stage: effects.After, Hash: "2", TryFirst: true}
 	d.Effects = []effects.Effect{e}

@@ -20,7 +20,7 @@ import (
 )
 
 // The read-only replica has its own component label; it must stay when its component cannot be rendered.
-func TestTwinOfAComponentThatCannotBeRenderedIsKept(t *testing.T) {
+func TestEqualReleaseOfAnUnrenderableComponentIsKept(t *testing.T) {
 	cr := newCloud()
 	cr.Spec.Glance.SlaveReplicas = 1
 	twin := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{
@@ -43,7 +43,7 @@ func TestTwinOfAComponentThatCannotBeRenderedIsKept(t *testing.T) {
 }
 
 // onecloud-service-operator labels its objects with another name. Pausing it, or a rejected object of it, must not delete the others.
-func TestComponentWithALabelOfItsOwnIsKept(t *testing.T) {
+func TestComponentWithAnotherLabelIsKept(t *testing.T) {
 	const name = "default-onecloud-service-operator"
 	refuse := false
 	funcs := interceptor.Funcs{Patch: func(ctx context.Context, c client.WithWatch, o client.Object, p client.Patch, opts ...client.PatchOption) error {

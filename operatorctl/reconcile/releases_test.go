@@ -249,7 +249,7 @@ func TestRepairIsToTheRelease(t *testing.T) {
 }
 
 // A change under another build is applied alone, without the differences of that build.
-func TestChangeUnderAnotherBuild(t *testing.T) {
+func TestChangeWithAnotherBuild(t *testing.T) {
 	b := newBench(t, interceptor.Funcs{}, newCloud())
 	b.settle()
 	b.build(&[]string{}, newer)

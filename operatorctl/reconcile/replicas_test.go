@@ -16,7 +16,7 @@ import (
 )
 
 // The service catalogue sends no client to read-only replicas that do not answer.
-func TestEndpointOfReplicasThatAreDown(t *testing.T) {
+func TestEndpointOfUnreachableReplicas(t *testing.T) {
 	planned := func(replicas, available int32) string {
 		t.Helper()
 		cr := newCloud()

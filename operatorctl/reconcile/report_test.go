@@ -20,7 +20,7 @@ import (
 )
 
 // The reconcile that sees the last component on the new release reports it: there may be no other before the next audit.
-func TestUpgradeEndsInThePassThatSeesItsEnd(t *testing.T) {
+func TestUpgradeEndsInTheReconcileThatSeesItsEnd(t *testing.T) {
 	cr := newCloud()
 	cr.Status.Version, cr.Status.Phase = "v4.0.0", v1alpha1.PhaseUpgrading
 	table, err := newCatalogue("", nil)

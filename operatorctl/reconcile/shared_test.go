@@ -14,7 +14,7 @@ import (
 )
 
 // Database names are the same in every cloud: a second cloud on a server would take over, and might drop, those of the first.
-func TestSecondCloudOnADatabaseServerIsNotMade(t *testing.T) {
+func TestSecondCloudOnADatabaseServerIsRefused(t *testing.T) {
 	first, second := newCloud(), newCloud()
 	first.CreationTimestamp = metav1.NewTime(b0)
 	second.CreationTimestamp = metav1.NewTime(b0.Add(time.Hour))
@@ -44,7 +44,7 @@ func TestSecondCloudOnADatabaseServerIsNotMade(t *testing.T) {
 }
 
 // The same applies to ClickHouse; a name without a dot is a different server in another namespace.
-func TestSecondCloudOnAClickHouseServerIsNotMade(t *testing.T) {
+func TestSecondCloudOnAClickHouseServerIsRefused(t *testing.T) {
 	for host, shared := range map[string]bool{"ch.example.com": true, "columns": false} {
 		first, second := newCloud(), newCloud()
 		first.CreationTimestamp, second.CreationTimestamp = metav1.NewTime(b0), metav1.NewTime(b0.Add(time.Hour))

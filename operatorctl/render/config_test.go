@@ -196,7 +196,7 @@ func TestInvalidOptionOfANewCloudIsLeftOut(t *testing.T) {
 	}
 }
 
-func TestAcceptedAndEmptiedOptions(t *testing.T) {
+func TestAcceptedAndRemovedOptions(t *testing.T) {
 	in, values, problems := check(t, map[string]string{"flux": "[1, 2]", "default_mtu": "", "request_worker_count": ""}, render.Live{Accepted: []string{"flux"}})
 	text, _ := file(t, in, values)
 	if len(problems) > 0 || !strings.Contains(string(text), "flux:\n- 1\n- 2\n") || strings.Contains(string(text), "default_mtu") ||

@@ -13,7 +13,7 @@ import (
 )
 
 // Only a pod deleted on a node that was already lost lets the rollout continue with another node.
-func TestPodsThatHoldUpARollout(t *testing.T) {
+func TestPodsThatBlockARollout(t *testing.T) {
 	const grace = int64(300)
 	on := func(name string) corev1.Pod {
 		p := pod(corev1.ContainerStatus{})

@@ -28,7 +28,7 @@ func running(restarts int32, since time.Duration, last *corev1.ContainerStateTer
 
 // A container that keeps terminating is Degraded in every round, with the same message, whether it waits, runs or has just ended, and although its
 // controller counts it as available in between.
-func TestACrashLoopIsDegradedThroughout(t *testing.T) {
+func TestCrashLoopStaysDegraded(t *testing.T) {
 	const s = time.Second
 	waits := waiting("CrashLoopBackOff", "back-off 20s")
 	waits.RestartCount, waits.LastTerminationState.Terminated = 3, ended(1, "error: no key", 0, 30*s)

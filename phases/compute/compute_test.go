@@ -31,7 +31,7 @@ func TestPhaseIsSound(t *testing.T) {
 	}
 }
 
-func TestResetTakesBackExactlyWhatWasMade(t *testing.T) {
+func TestResetUndoesExactlyWhatWasDone(t *testing.T) {
 	m := newMachine(t, func(m *machine) {
 		m.Config.Node.HostNetworks = []string{"eth0/br0/192.0.2.10"}
 		m.put(t, "/etc/yunion/other.conf", "theirs", 0o600)
@@ -236,7 +236,7 @@ func TestWrapperRunsTheImageOfThePods(t *testing.T) {
 	}
 }
 
-func TestSwitchServiceInTheWay(t *testing.T) {
+func TestConflictingSwitchService(t *testing.T) {
 	m := newMachine(t)
 	if f := SwitchService(t.Context(), m.Host); len(f) > 0 {
 		t.Errorf("no service runs, and yet: %+v", f)

@@ -56,7 +56,7 @@ func TestExecutorIsInstalledAndUpgraded(t *testing.T) {
 	}
 }
 
-func TestExecutorOfOthersIsUsedAndLeft(t *testing.T) {
+func TestForeignExecutorIsUsedAndKept(t *testing.T) {
 	m := newMachine(t)
 	m.put(t, "/usr/lib/systemd/system/"+executor.UnitName, "theirs", 0o644)
 	if _, err := m.run(t, executorPhase()); code(err) != CodeExecutor {
@@ -99,7 +99,7 @@ func TestKillModeOfAnotherExecutor(t *testing.T) {
 	}
 }
 
-func TestExecutorThatDoesNotStart(t *testing.T) {
+func TestExecutorDoesNotStart(t *testing.T) {
 	m := newMachine(t)
 	m.fails["systemctl restart "+executor.UnitName] = true
 	if _, err := m.run(t, executorPhase()); code(err) != CodeExecutor {

@@ -258,7 +258,7 @@ func TestPortsOfEtcd(t *testing.T) {
 	}
 }
 
-func TestEveryErrorIsToldAtOnce(t *testing.T) {
+func TestEveryErrorIsReportedAtOnce(t *testing.T) {
 	err := config.Validate(good(func(c *config.Config) {
 		c.Node.Name, c.Addons.CNI, c.Cluster.Token = "A_B", "x", "s3cret"
 	}), config.ForInit)

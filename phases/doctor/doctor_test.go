@@ -210,7 +210,7 @@ func (m *machine) edit(t *testing.T, old, new string) {
 	m.put(t, hostConf, strings.ReplaceAll(string(raw), old, new))
 }
 
-func TestExecutorThatDoesNotAnswer(t *testing.T) {
+func TestExecutorDoesNotAnswer(t *testing.T) {
 	m := newMachine(t)
 	got := Gather(t.Context(), m.Host)
 	if len(got) != 1 || got[0].Code != CodeExecutorSilent || !strings.Contains(got[0].Cause, "no such file") {

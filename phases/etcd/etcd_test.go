@@ -223,7 +223,7 @@ func TestReplaceable(t *testing.T) {
 }
 
 // The record of an abandoned restore does not count for another one.
-func TestRecordIsOfOneSnapshot(t *testing.T) {
+func TestRecordMatchesOneSnapshot(t *testing.T) {
 	h := machine(t)
 	if err := (record{Source: "sha256:a", Prepared: true, Swapped: true}).save(h, restoreName); err != nil {
 		t.Fatal(err)

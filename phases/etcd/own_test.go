@@ -79,7 +79,7 @@ func database(t *testing.T, h *host.Host, values map[string][]byte) {
 }
 
 // A survivor that was down while the others continued restores an earlier state, like a snapshot: the clouds are paused. One that was up to the end continues immediately.
-func TestOwnDataOfAnEarlierTime(t *testing.T) {
+func TestOlderCopyOfOwnData(t *testing.T) {
 	for ago, held := range map[time.Duration]bool{time.Minute: false, 48 * time.Hour: true} {
 		r := survivor(t, ago)
 		p, err := r.Preview(t.Context())

@@ -63,7 +63,7 @@ func TestRejoinAfterAnEarlierSnapshot(t *testing.T) {
 }
 
 // Waiting for a restore at an address that no control-plane node has would never end.
-func TestRejoinAfterARestoreNowhere(t *testing.T) {
+func TestRejoinAfterAnUnknownRestore(t *testing.T) {
 	for name, c := range map[string]struct {
 		after, peers string
 		prepare      func(t *testing.T, h *host.Host)

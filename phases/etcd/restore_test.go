@@ -45,7 +45,7 @@ func TestOthersRun(t *testing.T) {
 }
 
 // Data that a person put back after an interrupted rejoin must not be used for the new member: etcd would start as the former one, which was removed.
-func TestRejoinWithDataPutBack(t *testing.T) {
+func TestRejoinWithRestoredData(t *testing.T) {
 	for name, c := range map[string]struct{ put func(old, new string) error }{
 		"moved":  {os.Rename},
 		"copied": {func(old, new string) error { return os.CopyFS(new, os.DirFS(old)) }},

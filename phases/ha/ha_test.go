@@ -246,7 +246,7 @@ func TestEnabledFiles(t *testing.T) {
 }
 
 // Without internet access, keepalived comes from the same repository as the cluster's other images.
-func TestEnableTakesImagesOfTheCluster(t *testing.T) {
+func TestEnableUsesImagesOfTheCluster(t *testing.T) {
 	h := controlPlane(t, "10.0.0.1:6443")
 	k, err := h.Kube(t.Context())
 	if err != nil {

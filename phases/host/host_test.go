@@ -56,7 +56,7 @@ func tree(t *testing.T, root string) []string {
 	return out
 }
 
-func TestWriteIsNotedAndTakenBack(t *testing.T) {
+func TestWriteIsRecordedAndReverted(t *testing.T) {
 	root := t.TempDir()
 	for _, d := range []string{"etc", "var/lib"} {
 		if err := os.MkdirAll(filepath.Join(root, d), 0o755); err != nil {
@@ -156,7 +156,7 @@ func TestFailedWriteLeavesTheOldFile(t *testing.T) {
 }
 
 // A process killed while writing leaves a partial file; the next write replaces it, and reset finds it.
-func TestHalfWrittenFileIsTakenBack(t *testing.T) {
+func TestPartialFileIsReverted(t *testing.T) {
 	root := t.TempDir()
 	h := fake(t, root, false)
 	half := filepath.Join(root, "usr/local/bin/.kubelet.ocadm")
@@ -185,7 +185,7 @@ func TestHalfWrittenFileIsTakenBack(t *testing.T) {
 	}
 }
 
-func TestHalfWrittenFileGoesWithTheFile(t *testing.T) {
+func TestPartialFileIsRemovedWithTheFile(t *testing.T) {
 	f := Files{Root: t.TempDir()}
 	if err := f.Replace("/a/record.json", []byte("{}"), 0o600); err != nil {
 		t.Fatal(err)

@@ -59,7 +59,7 @@ func kubeconfigsAnew(t *testing.T, h *host.Host, files ...string) {
 }
 
 // Each control-plane certificate or key that a power cut emptied is recreated with the names from init; the others stay.
-func TestEmptiedCertificatesAreMadeAnew(t *testing.T) {
+func TestEmptyCertificatesAreRecreated(t *testing.T) {
 	for _, c := range leaves() {
 		for _, end := range []string{".crt", ".key"} {
 			h := soleControlPlane(t)
@@ -129,7 +129,7 @@ func likeInit(t *testing.T, h *host.Host, c certificate, made *x509.Certificate)
 }
 
 // Emptied kubeconfigs are recreated as init and join would make them.
-func TestEmptiedKubeconfigsAreMadeAnew(t *testing.T) {
+func TestEmptyKubeconfigsAreRecreated(t *testing.T) {
 	h := soleControlPlane(t)
 	want := map[string][3]string{ // server, user, group
 		AdminKubeconfig:                            {"https://127.0.0.1:1", "kubernetes-admin", "kubeadm:cluster-admins"},
@@ -162,7 +162,7 @@ func TestEmptiedKubeconfigsAreMadeAnew(t *testing.T) {
 }
 
 // A node that has joined has the cluster's address only in its kubeconfigs, and the service network only in its API server's manifest.
-func TestEmptiedFilesOfANodeThatJoined(t *testing.T) {
+func TestEmptyFilesOfAJoinedNode(t *testing.T) {
 	h := soleControlPlane(t)
 	write(t, h, ConfigFile, "kind: JoinConfiguration\n")
 	write(t, h, AdminKubeconfig, "")
@@ -197,7 +197,7 @@ func TestEmptiedFilesOfANodeThatJoined(t *testing.T) {
 }
 
 // Nothing is created if the CA is damaged too: the finding names the CA's file.
-func TestNothingIsMadeWithADamagedAuthority(t *testing.T) {
+func TestNothingIsIssuedByADamagedCA(t *testing.T) {
 	for _, broken := range []string{"/etcd/ca.crt", "/etcd/ca.key"} {
 		h := soleControlPlane(t)
 		write(t, h, pkiDir+"/etcd/server.crt", "")

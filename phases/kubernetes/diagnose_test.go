@@ -95,7 +95,7 @@ func TestPodEvidenceLeavesHelpOut(t *testing.T) {
 	}
 }
 
-func TestHopelessIsWhatDiesOftenSinceTheWaitBegan(t *testing.T) {
+func TestHopelessNeedsRecentRestarts(t *testing.T) {
 	rec := &host.Recorder{}
 	h := fakeHost(t, rec)
 	log := func(n int) {

@@ -201,7 +201,7 @@ func TestManifestWhole(t *testing.T) {
 	}
 }
 
-func TestAwaitGivesUpEarlyAndExplains(t *testing.T) {
+func TestAwaitFailsEarlyWithTheCause(t *testing.T) {
 	rec := &host.Recorder{Answer: func(c exec.Command) (exec.Result, error) {
 		switch c.Path {
 		case "journalctl":

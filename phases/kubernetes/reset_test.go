@@ -149,7 +149,7 @@ func TestResetUnmountsTheVolumeOfImages(t *testing.T) {
 }
 
 // A member left in etcd is a lost voter. If the cluster does not answer, or this machine has no administrator's kubeconfig, its own member is used.
-func TestResetAsksItsOwnMember(t *testing.T) {
+func TestResetQueriesItsOwnMember(t *testing.T) {
 	h := fakeHost(t, &host.Recorder{})
 	if err := InitPhases(Order{})[0].Run(t.Context(), h, &reporter{}); err != nil {
 		t.Fatal(err)

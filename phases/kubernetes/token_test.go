@@ -251,7 +251,7 @@ func TestDiscover(t *testing.T) {
 	}
 }
 
-func TestDiscoverTellsOfClocks(t *testing.T) {
+func TestDiscoverReportsClocks(t *testing.T) {
 	s := httptest.NewTLSServer(controlPlane{info: map[string]string{"kubeconfig": "x"}, date: time.Now().Add(10 * time.Minute)})
 	defer s.Close()
 	c := testConfig()

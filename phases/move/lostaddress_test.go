@@ -127,7 +127,7 @@ func TestPodsOfALostAddress(t *testing.T) {
 }
 
 // A control-plane node whose etcd does not answer cannot be moved in place: it gets its lost address back, on the interface and in the network of the new one.
-func TestLostAddressIsGivenBack(t *testing.T) {
+func TestLostAddressIsReassigned(t *testing.T) {
 	const command = "ip address add 10.0.0.7/23 dev eth1"
 	for name, c := range map[string]struct {
 		prefixes []string

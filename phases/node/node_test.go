@@ -71,7 +71,7 @@ func TestSoftwareFromBundle(t *testing.T) {
 	}
 }
 
-func TestSoftwareOfOthersIsUsedAndLeft(t *testing.T) {
+func TestForeignSoftwareIsUsedAndKept(t *testing.T) {
 	m := newMachine(t, func(m *machine) {
 		for _, n := range []string{containerd, shim, ctr, runc, kubectl} {
 			m.put(t, "/usr/bin/"+n, "old "+n)
@@ -107,7 +107,7 @@ func TestSoftwareOfOthersIsUsedAndLeft(t *testing.T) {
 	}
 }
 
-func TestTooOldContainerdIsReplacedByOurs(t *testing.T) {
+func TestOldContainerdIsReplaced(t *testing.T) {
 	m := newMachine(t, func(m *machine) {
 		for _, n := range []string{containerd, shim, ctr} {
 			m.put(t, "/usr/bin/"+n, "old "+n)

@@ -69,7 +69,7 @@ func TestUnits(t *testing.T) {
 	}
 }
 
-func TestUnitsOfOthersAreUsedAndLeft(t *testing.T) {
+func TestForeignUnitsAreUsedAndKept(t *testing.T) {
 	m := newMachine(t, func(m *machine) {
 		for _, n := range []string{containerd, shim, ctr} {
 			m.put(t, "/usr/bin/"+n, "old "+n)
@@ -98,7 +98,7 @@ func TestUnitsOfOthersAreUsedAndLeft(t *testing.T) {
 	}
 }
 
-func TestContainerdThatDoesNotStart(t *testing.T) {
+func TestContainerdDoesNotStart(t *testing.T) {
 	m := newMachine(t)
 	m.failures["systemctl restart containerd.service"] = true
 	m.outputs["journalctl -u containerd.service -n 20 --no-pager -o cat"] = "one\ntwo\n"
@@ -111,7 +111,7 @@ func TestContainerdThatDoesNotStart(t *testing.T) {
 	}
 }
 
-func TestOtherRuntimeIsLeftAlone(t *testing.T) {
+func TestOtherRuntimeIsKept(t *testing.T) {
 	m := newMachine(t)
 	m.Config.Node.CRISocket = "unix:///run/crio/crio.sock"
 	m.must(t, Units())

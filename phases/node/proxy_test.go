@@ -51,7 +51,7 @@ func TestUnitsWithProxyAndCredentials(t *testing.T) {
 
 // If a run is interrupted between writing the files and restarting containerd, containerd has not read them. The next run finds the files written but still
 // restarts it.
-func TestRestartThatWasCutOffIsDue(t *testing.T) {
+func TestInterruptedRestartIsDue(t *testing.T) {
 	const restart, reload = "systemctl restart containerd.service", "systemctl daemon-reload"
 	m := newMachine(t)
 	m.must(t, Units())

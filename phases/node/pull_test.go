@@ -139,7 +139,7 @@ func TestPullsLogIn(t *testing.T) {
 	}
 }
 
-func TestAnImageThatARegistryDoesNotHave(t *testing.T) {
+func TestMissingImage(t *testing.T) {
 	m := newMachine(t)
 	r := m.serve(t, func(image string, _ int) error {
 		if image == imageOne {

@@ -26,7 +26,7 @@ func (m *machine) asNode(t *testing.T) {
 	}
 }
 
-func TestResetTakesBackEverything(t *testing.T) {
+func TestResetUndoesEverything(t *testing.T) {
 	m := newMachine(t)
 	m.use(t, writeBundle(t, nodeFiles()))
 	before := m.files(t)

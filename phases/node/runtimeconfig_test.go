@@ -117,7 +117,7 @@ func TestConfigurationOfTheFirstReleaseIsReplaced(t *testing.T) {
 	}
 }
 
-func TestEditThatDoesNotFitIsExplained(t *testing.T) {
+func TestInvalidEditIsExplained(t *testing.T) {
 	m := newMachine(t)
 	m.must(t, Units())
 	edited := m.edit(t, containerdConfig, "SystemdCgroup = true", "SystemdCgroup = false")

@@ -25,7 +25,7 @@ func TestPodNamespacesOfOthersStay(t *testing.T) {
 	}
 }
 
-func TestWhereItCannotLookItSaysSo(t *testing.T) {
+func TestUnreadablePlacesAreReported(t *testing.T) {
 	missing := func(names ...string) func(exec.Command) (exec.Result, error) {
 		return func(c exec.Command) (exec.Result, error) {
 			for _, n := range names {

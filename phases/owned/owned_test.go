@@ -176,7 +176,7 @@ func TestOnlyTheNodesFilesGo(t *testing.T) {
 }
 
 // Without a ledger, nothing belongs to ocadm, whatever its name.
-func TestWithoutALedgerNothingGoes(t *testing.T) {
+func TestNothingIsRemovedWithoutALedger(t *testing.T) {
 	own, more := nodes()
 	h, rec := machine(t, controlPlane, false, append(own, more...)...)
 	before := tree(t, h)
@@ -193,7 +193,7 @@ func TestWithoutALedgerNothingGoes(t *testing.T) {
 }
 
 // A file with a node's name that existed before stays; if ocadm then changes it, the ledger restores it.
-func TestWhatWasThereBeforeStays(t *testing.T) {
+func TestExistingFilesAreKept(t *testing.T) {
 	h, _ := machine(t, controlPlane, false, "/etc/kubernetes/pki/ca.crt=a person's", "/etc/kubernetes/pki/ca.key=a person's", "/sys/class/net/cni0/x=",
 		"/var/lib/cni/networks/cbr0/10.4.0.2=theirs", "/etc/kubernetes/admin.conf=theirs")
 	if err := Note(h, true); err != nil {

@@ -36,7 +36,7 @@ func TestChecksHaveTheirTime(t *testing.T) {
 	}
 }
 
-func TestAllFindingsAtOnceAndIgnoring(t *testing.T) {
+func TestAllFindingsAreReported(t *testing.T) {
 	m := goodMachine(t)
 	m.h.Facts.UID, m.h.Facts.CPUs, m.h.Facts.Swap = 1000, 1, []string{"/swap"}
 	found := gather(t.Context(), m, checksButJoin(), map[string]float64{})

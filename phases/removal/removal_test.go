@@ -210,7 +210,7 @@ func TestConfirmLoss(t *testing.T) {
 }
 
 // If a machine's kubelet has ended but its containers run, it is not lost: its pods would run twice.
-func TestEtcdThatAnswersIsNoLoss(t *testing.T) {
+func TestReachableEtcdIsNotLost(t *testing.T) {
 	for answers, code := range map[bool]string{true: "OCA-4142", false: ""} {
 		j := &Job{Is: Inventory{Node: "node3", Registered: true, member: &etcd.Observed{Name: "node3", Answers: answers}}}
 		step := lossStep()

@@ -197,7 +197,7 @@ func TestCollect(t *testing.T) {
 	}
 }
 
-func TestCollectTellsWhatIsMissing(t *testing.T) {
+func TestCollectReportsWhatIsMissing(t *testing.T) {
 	for want, r := range map[string]ref{
 		"no sources of yunion.io/x/elsewhere": {"yunion.io/x/elsewhere", "pkg", "Options"},
 		"no struct Nobody in":                 {cloud, "pkg/image/options", "Nobody"},

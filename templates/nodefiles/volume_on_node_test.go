@@ -97,7 +97,7 @@ echo "afterwards: $(grep -c " $D " /proc/self/mountinfo || true)"
 }
 
 // A deleted volume whose mount was left behind makes room for the next one.
-func TestVolumeThatIsGoneIsUnmounted(t *testing.T) {
+func TestDeletedVolumeIsUnmounted(t *testing.T) {
 	top := t.TempDir()
 	old, volume, dir := filepath.Join(top, "pvc-old"), filepath.Join(top, "pvc"), filepath.Join(top, "glance")
 	for _, d := range []string{old, volume, dir} {

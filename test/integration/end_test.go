@@ -158,8 +158,8 @@ func TestDeletionKeepsTheData(t *testing.T) {
 	}
 }
 
-// TestInterruptedInstallationGoesOn stops the operator repeatedly during a first installation.
-func TestInterruptedInstallationGoesOn(t *testing.T) {
+// TestInterruptedInstallationContinues stops the operator repeatedly during a first installation.
+func TestInterruptedInstallationContinues(t *testing.T) {
 	e := newCloudTest(t, env.Options{})
 	e.StartOperator()
 	credentials := e.installWithStops("default-keystone", "default-region", "default-scheduler")
@@ -186,8 +186,8 @@ func (e *cloudTest) installWithStops(deployments ...string) map[string][]byte {
 	return credentials
 }
 
-// TestDeletionRemovesTheDataWhenAskedTo checks that nothing is left with deletionPolicy Delete and deletion of backups.
-func TestDeletionRemovesTheDataWhenAskedTo(t *testing.T) {
+// TestDeletionRemovesTheDataOnRequest checks that nothing is left with deletionPolicy Delete and deletion of backups.
+func TestDeletionRemovesTheDataOnRequest(t *testing.T) {
 	e := installed(t, env.Options{}, env.Small...)
 	e.Edit(`{"metadata":{"annotations":{"` + v1alpha1.AnnotationDeleteBackups + `":"true"}},"spec":{"deletionPolicy":"Delete"}}`)
 	e.UntilReady()

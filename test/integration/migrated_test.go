@@ -55,9 +55,9 @@ func (m migrated) ends(o *v1alpha1.OnecloudOperation, phase v1alpha1.OperationPh
 	return o
 }
 
-// TestMigratedDatabasesGoBack updates a cloud whose services migrate their tables. A broken release leaves everything unchanged, a good one migrates
+// TestMigratedDatabasesAreRestored updates a cloud whose services migrate their tables. A broken release leaves everything unchanged, a good one migrates
 // the tables, and a rollback restores the old ones. It saves separately what was written in between.
-func TestMigratedDatabasesGoBack(t *testing.T) {
+func TestMigratedDatabasesAreRestored(t *testing.T) {
 	e := newCloudTest(t, env.Options{Workloads: env.Programs})
 	cr := e.Only("keystone", "region", "glance")
 	cr.Spec.Version = "v4.0.3"

@@ -161,8 +161,8 @@ func TestRestartedOperatorChangesNothing(t *testing.T) {
 	}
 }
 
-// TestDriftIsHealedWithOneWrite changes the image of a Deployment by hand.
-func TestDriftIsHealedWithOneWrite(t *testing.T) {
+// TestDriftIsRepairedWithOneWrite changes the image of a Deployment by hand.
+func TestDriftIsRepairedWithOneWrite(t *testing.T) {
 	e := installed(t, env.Options{}, env.Small...)
 	d := &appsv1.Deployment{}
 	e.Get(d, "default-glance")
@@ -186,9 +186,9 @@ func TestDriftIsHealedWithOneWrite(t *testing.T) {
 	}
 }
 
-// TestDeletedObjectsComeBackWithOneWrite deletes objects of the cloud. A busy API server reports the deletion of a Service before it releases its
+// TestDeletedObjectsAreRecreatedWithOneWrite deletes objects of the cloud. A busy API server reports the deletion of a Service before it releases its
 // port. A write in that moment is rejected and repeated.
-func TestDeletedObjectsComeBackWithOneWrite(t *testing.T) {
+func TestDeletedObjectsAreRecreatedWithOneWrite(t *testing.T) {
 	e := installed(t, env.Options{}, env.Small...)
 	for _, o := range []client.Object{&appsv1.Deployment{}, &corev1.Service{}, &corev1.Secret{}} {
 		name := map[bool]string{true: "default-glance-config", false: "default-glance"}[e.Kind(o) == "Secret"]
@@ -214,8 +214,8 @@ func TestDeletedObjectsComeBackWithOneWrite(t *testing.T) {
 	}
 }
 
-// TestPeoplesOptionsAreKept edits the ConfigMap of a service by hand: a custom option, and one of the operator's.
-func TestPeoplesOptionsAreKept(t *testing.T) {
+// TestUserOptionsAreKept edits the ConfigMap of a service by hand: a custom option, and one of the operator's.
+func TestUserOptionsAreKept(t *testing.T) {
 	e := installed(t, env.Options{Workloads: env.Programs}, "keystone", "region")
 	before := e.Deployments()["region"].Spec.Template.Annotations[v1alpha1.AnnotationConfigHash]
 	starts := e.Pods.Starts("default-region")

@@ -15,9 +15,9 @@ import (
 	"yunion.io/x/ocadm/test/env"
 )
 
-// TestAdministratorsPasswordStaysWhatPeopleMadeOfIt checks that a change of the administrator's password by users survives a restart of the identity
+// TestChangedAdminPasswordIsKept checks that a change of the administrator's password by users survives a restart of the identity
 // service. A password written to the Secret is applied with one roll of its pods.
-func TestAdministratorsPasswordStaysWhatPeopleMadeOfIt(t *testing.T) {
+func TestChangedAdminPasswordIsKept(t *testing.T) {
 	e := installed(t, env.Options{Workloads: env.Programs}, "keystone")
 	id, snapshot := e.identity()
 	ctx := e.Context()

@@ -39,7 +39,7 @@ func TestOptionalComponentsComeAndGo(t *testing.T) {
 	e.UntilReady()
 }
 
-// seldom reports whether a permission is not used in normal operation; TestSeldomRights uses it. This API server streams lists with a watch;
+// seldom reports whether a permission is not used in normal operation; TestRareRights uses it. This API server streams lists with a watch;
 // passwords are updated if a release adds some; an admission plugin requires the finalizers; a bare pod belongs to the earlier operator's etcd or to
 // a rehearsal (TestRehearsal); a definition is updated if it is outdated.
 func seldom(right string) bool {
@@ -91,10 +91,10 @@ func TestOperatorUsesExactlyItsRights(t *testing.T) {
 	}
 }
 
-// TestSeldomRights runs the operator where it needs the permissions that it does not need elsewhere: with a deleted namespace, on an API server that
+// TestRareRights runs the operator where it needs the permissions that it does not need elsewhere: with a deleted namespace, on an API server that
 // does not stream lists and checks who may set an owner reference that blocks deletion, and with a Secret that lacks some passwords. There is no
 // database: the cloud gets only its first objects.
-func TestSeldomRights(t *testing.T) {
+func TestRareRights(t *testing.T) {
 	e := newCloudTest(t, env.Options{APIServer: []string{
 		"--feature-gates=WatchList=false", "--enable-admission-plugins=OwnerReferencesPermissionEnforcement",
 	}})

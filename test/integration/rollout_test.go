@@ -14,8 +14,8 @@ import (
 	"yunion.io/x/ocadm/test/env"
 )
 
-// TestPausedComponentIsLeftAlone checks that a user's change in a paused component stays until it is no longer paused, and that the others continue.
-func TestPausedComponentIsLeftAlone(t *testing.T) {
+// TestPausedComponentIsNotChanged checks that a user's change in a paused component stays until it is no longer paused, and that the others continue.
+func TestPausedComponentIsNotChanged(t *testing.T) {
 	e := installed(t, env.Options{}, env.Small...)
 	const mine = "example.com/mine:v1"
 	usual := e.Deployments()["glance"].Spec.Template.Spec.Containers[0].Image
@@ -36,9 +36,9 @@ func TestPausedComponentIsLeftAlone(t *testing.T) {
 	e.UntilReady()
 }
 
-// TestFixGetsThroughFailedRollout sets an option with which keystone, on which everything depends, does not start. A revert and a new release are
+// TestFixAfterFailedRollout sets an option with which keystone, on which everything depends, does not start. A revert and a new release are
 // applied, although that rollout has failed and keystone does not answer.
-func TestFixGetsThroughFailedRollout(t *testing.T) {
+func TestFixAfterFailedRollout(t *testing.T) {
 	e := installed(t, env.Options{Workloads: env.Programs}, "keystone", "logger")
 	cm := &corev1.ConfigMap{}
 	e.Get(cm, "default-keystone")
@@ -57,8 +57,8 @@ func TestFixGetsThroughFailedRollout(t *testing.T) {
 	e.UntilReady()
 }
 
-// TestSwitchOfNodeRunsUntilItsNextImageIsThere checks that a node's virtual switch keeps running until its new image has been pulled there.
-func TestSwitchOfNodeRunsUntilItsNextImageIsThere(t *testing.T) {
+// TestSwitchRunsUntilItsNextImageIsPulled checks that a node's virtual switch keeps running until its new image has been pulled there.
+func TestSwitchRunsUntilItsNextImageIsPulled(t *testing.T) {
 	const puller = cloud + "-host-ovs-image"
 	e := installed(t, env.Options{}, "keystone", "region", "ovn-north", "host", "host-ovs-image", "host-ovsdb-server", "host-ovs-vswitchd")
 	image := func(component string) string {

@@ -102,8 +102,8 @@ func (e *cloudTest) names(id *identity.Client, base, kind string) []string {
 	return out
 }
 
-// TestKubeserverIsAskedForWhatTheSpecWants checks that the object store and the monitoring stack are requested, with the same secrets that the services have.
-func TestKubeserverIsAskedForWhatTheSpecWants(t *testing.T) {
+// TestKubeserverInstallsWhatTheSpecRequests checks that the object store and the monitoring stack are requested, with the same secrets that the services have.
+func TestKubeserverInstallsWhatTheSpecRequests(t *testing.T) {
 	e := installed(t, env.Options{Workloads: env.Programs}, "keystone", "region", "kubeserver", "monitor-stack", "minio", "host")
 	e.Edit(`{"spec":{"minio":{"enable":true},"monitorStack":{"disable":false}}}`)
 	e.UntilReady()

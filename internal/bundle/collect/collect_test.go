@@ -188,7 +188,7 @@ func TestUnpinned(t *testing.T) {
 }
 
 // All problems with images are reported together.
-func TestImagesThatAreNotThere(t *testing.T) {
+func TestMissingImages(t *testing.T) {
 	s := newSite(t, "amd64", "arm64")
 	index := s.push(t, "x/index:v1", imagetest.Image(t, "amd64", imagetest.Layer(t, 1)), imagetest.Image(t, "riscv64", imagetest.Layer(t, 2)))
 	single := s.push(t, "x/single:v1", imagetest.Image(t, "amd64", imagetest.Layer(t, 1)))

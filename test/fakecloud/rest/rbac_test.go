@@ -103,7 +103,7 @@ func TestReachOfStandardRoles(t *testing.T) {
 	}
 }
 
-func TestListTakesTheScopeThatIsAskedFor(t *testing.T) {
+func TestListUsesTheRequestedScope(t *testing.T) {
 	for _, tc := range []struct {
 		role, resource, asked string
 		all, ok               bool

@@ -131,9 +131,9 @@ func TestIdentityOfRunningCloud(t *testing.T) {
 	}
 }
 
-// TestStandardPoliciesHoldNobodyUp checks that, if the policies cannot be created, the identity service reports it and the cloud becomes Ready
+// TestStandardPoliciesDelayNothing checks that, if the policies cannot be created, the identity service reports it and the cloud becomes Ready
 // anyway. Missing ones are created as soon as possible.
-func TestStandardPoliciesHoldNobodyUp(t *testing.T) {
+func TestStandardPoliciesDelayNothing(t *testing.T) {
 	w := use(t)
 	o := w.run(t)
 	o.breaks(func(r *http.Request) (*http.Response, error) {

@@ -12,9 +12,9 @@ import (
 	"yunion.io/x/ocadm/test/fakecloud/program"
 )
 
-// TestNewComponentIsTakenBack updates to a release with a new component. When the update is reverted, the component's database and account are
+// TestNewComponentIsRemoved updates to a release with a new component. When the update is reverted, the component's database and account are
 // removed, but not those that existed before. A successful update creates them again.
-func TestNewComponentIsTakenBack(t *testing.T) {
+func TestNewComponentIsRemoved(t *testing.T) {
 	u := newUpdated(t, []string{"keystone", "region", "aiproxy"}, patient)
 	if c := env.Component(u.Cloud(), "aiproxy"); c.State != v1alpha1.Disabled {
 		t.Fatalf("aiproxy is %s: it is to be new in %s", c.State, newVersion)

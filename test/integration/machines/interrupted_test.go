@@ -14,8 +14,8 @@ import (
 	"yunion.io/x/ocadm/api/v1alpha1"
 )
 
-// TestMachinesGoOn checks that a machine joins whatever happens to it while it joins, or to its bootstrap data before that.
-func TestMachinesGoOn(t *testing.T) {
+// TestMachinesContinue checks that a machine joins whatever happens to it while it joins, or to its bootstrap data before that.
+func TestMachinesContinue(t *testing.T) {
 	f := newMachinesTest(t)
 	f.operate()
 	// It boots while it joins.

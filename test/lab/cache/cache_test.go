@@ -40,7 +40,7 @@ func TestEntryIsBuiltOnce(t *testing.T) {
 	}
 }
 
-func TestEntryThatFailedIsNotThere(t *testing.T) {
+func TestFailedEntryIsAbsent(t *testing.T) {
 	t.Setenv("XDG_CACHE_HOME", t.TempDir())
 	broken := errors.New("broken")
 	_, err := cache.Entry(t.Context(), "thing", "k", t.Logf, func(_ context.Context, dir string) error {
@@ -61,7 +61,7 @@ func TestEntryThatFailedIsNotThere(t *testing.T) {
 	}
 }
 
-func TestLockHonoursTheContext(t *testing.T) {
+func TestLockRespectsTheContext(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "lock")
 	lock, err := cache.Lock(t.Context(), path, func() {})
 	if err != nil {

@@ -170,8 +170,8 @@ func TestEmptyArchiveDirectoryIsRefused(t *testing.T) {
 	}
 }
 
-// TestThirdPartyImagesAreThere compares the lab's images with the table that the installer and the operator read.
-func TestThirdPartyImagesAreThere(t *testing.T) {
+// TestThirdPartyImagesExist compares the lab's images with the table that the installer and the operator read.
+func TestThirdPartyImagesExist(t *testing.T) {
 	table, err := pinned.Load()
 	if err != nil {
 		t.Fatal(err)
