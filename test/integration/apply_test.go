@@ -212,7 +212,7 @@ func claim(name, class, size string) *corev1.PersistentVolumeClaim {
 
 func (a *appliers) templates() {
 	a.kept(a.one(statefulSet("1Gi", "etcd:1")))
-	a.kept(a.one(statefulSet("2Gi", "etcd:2")), "StatefulSet etcd keeps its claims", "kubectl -n onecloud delete statefulset etcd --cascade=orphan")
+	a.kept(a.one(statefulSet("2Gi", "etcd:2")), "StatefulSet etcd keeps its current claims", "kubectl -n onecloud delete statefulset etcd --cascade=orphan")
 	labelled := statefulSet("1Gi", "etcd:3")
 	labelled.Spec.VolumeClaimTemplates[0].Labels = map[string]string{"app": "etcd"}
 	labelled.Spec.ServiceName, labelled.Spec.PodManagementPolicy = "other", appsv1.OrderedReadyPodManagement
