@@ -42,7 +42,7 @@ func rendersRelease(s State, d *Desired, catalog []string) (bool, error) {
 	hashes := map[id]string{{kind: d.Defaults.GetKind(), name: d.Defaults.GetName()}: defaults}
 	for _, c := range d.Components {
 		if c.Enabled && c.err != nil {
-			return false, nil
+			return false, nil //nolint:nilerr // the component reports it
 		}
 		for _, w := range c.wants {
 			hashes[id{c.Name, w.key.GVK.Kind, w.key.Name}] = w.hash
