@@ -53,7 +53,7 @@ func PlanConfig(c component.Component, cm *corev1.ConfigMap, here string, ours f
 		return Options{}, nil
 	}
 	if other := OtherServer(c, cm.Data[ConfigKey], here); other != "" {
-		return Options{}, fmt.Errorf("its sql_connection points to %s, but spec.mysql points to %s: set sql_connection in the ConfigMap to the server that holds the data",
+		return Options{}, fmt.Errorf("its sql_connection points to %s, but spec.mysql points to %s: correct the one that does not name the server with the data",
 			other, here)
 	}
 	public, secret, err := ours()

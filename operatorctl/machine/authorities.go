@@ -195,6 +195,6 @@ func (c *Bootstrap) needEndpoint(ctx context.Context) error {
 	if cause == "" {
 		return nil
 	}
-	return finding.New("OCA-4130", "The cluster has no endpoint of its own, so it cannot take a second control-plane node", cause,
+	return finding.New("OCA-4130", "The cluster has no separate endpoint, so it cannot accept a second control-plane node", cause,
 		"on its control-plane node: ocadm ha enable --high-availability-vip ADDRESS; docs/high-availability.md")
 }

@@ -50,7 +50,7 @@ func whatIs(ctx context.Context, name string, c *ssh.Conn) (identity, error) {
 // reset has removed some of them. It is pure.
 func (is identity) of(name string, authority []byte) error {
 	if is.name != "" && is.name != name {
-		return finding.New(codeOtherNode, "The host at the address of machine "+name+" is node "+is.name, "ocadm joined it as that node",
+		return finding.New(codeOtherNode, "The host at the address of machine "+name+" is node "+is.name, "ocadm set it up as that node",
 			"the host is not reset. To remove machine "+name+" without a reset: ocadm machine remove "+name+" --abandon")
 	}
 	theirs, ours := certificates(is.authority), certificates(authority)

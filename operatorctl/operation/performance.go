@@ -78,7 +78,7 @@ func (x *performance[S]) turn(ctx context.Context) error {
 	case errors.Is(context.Cause(waiting), errUnanswered) && x.Unlocked:
 		return x.claim(ctx)
 	case errors.Is(context.Cause(waiting), errUnanswered):
-		return x.giveUp(ctx, finding.New("OCA-7420", "The operator does not answer", "it has not picked up operation "+x.rec.op.Name,
+		return x.giveUp(ctx, finding.New("OCA-7420", "The operator does not answer", "the operator has not picked up operation "+x.rec.op.Name,
 			"kubectl -n onecloud get pods -l app=onecloud-operator; run the command again when the operator is running"))
 	case errors.Is(context.Cause(waiting), errDeleted):
 		return notRun(x.rec.op.Name, "it was deleted")

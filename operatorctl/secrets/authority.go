@@ -29,8 +29,8 @@ const keyNextCert, keyNextKey = "ca-next.crt", "ca-next.key"
 const lastCall = 90 * 24 * time.Hour
 
 const (
-	waitsForTrust  = "every pod trusts the next CA"
-	waitsForLeaves = "every pod has a certificate from the new CA"
+	waitsForTrust  = "waiting until every pod trusts the next CA"
+	waitsForLeaves = "waiting until every pod has a certificate from the new CA"
 )
 
 // step is a step in the life of a CA. A CA is rotated at two thirds of its lifetime: the next CA is created and all pods come to trust both; then the

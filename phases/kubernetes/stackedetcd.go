@@ -265,7 +265,7 @@ func removeMember(ctx context.Context, h *host.Host, r workflow.Reporter, open f
 		r.Info("etcd has no member of this machine")
 		return nil
 	case len(list) == 1:
-		r.Info("etcd has no member on another control-plane node: it is removed with this one")
+		r.Info("etcd has no member on another control-plane node: etcd ends with this one")
 		return nil
 	}
 	if err := c.Remove(ctx, list[at]); err != nil {

@@ -91,7 +91,7 @@ func Steps() []Step {
 func markStep() Step {
 	return Step{
 		Name: "mark", Short: "Record on the node where it looks for the control plane", Timeout: 2 * time.Minute,
-		Skip: workflow.SkipIf("it uses the same address as before", func(m *Move) bool { return !m.Follow }),
+		Skip: workflow.SkipIf("the node does not follow a move of the control plane", func(m *Move) bool { return !m.Follow }),
 		Check: func(ctx context.Context, m *Move) (bool, error) {
 			n, _, err := m.node(ctx)
 			return err == nil && n.Annotations[ofEndpoint] == m.To, err

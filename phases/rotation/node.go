@@ -112,7 +112,7 @@ func NodeSteps() []NodeStep {
 			Run: func(ctx context.Context, n *Node, r workflow.Reporter) error {
 				return kubernetes.RestartKubelet(ctx, n.Host, r)
 			}},
-		{Name: "tidy", Short: "Remove the files that only the rotation needed", Skip: onWorker,
+		{Name: "tidy", Short: "Remove the file that only the rotation needed", Skip: onWorker,
 			Plan:  workflow.Says[*Node](),
 			Check: func(_ context.Context, n *Node) (bool, error) { return !kubernetes.SignerLeft(n.Host, n.trust), nil },
 			Run: func(_ context.Context, n *Node, r workflow.Reporter) error {
