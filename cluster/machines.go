@@ -263,7 +263,7 @@ func Precheck(ctx context.Context, c client.WithWatch, cloud client.ObjectKey, n
 			}
 			is := meta.FindStatusCondition(m.Status.Conditions, v1alpha1.ConditionBootstrapDataReady)
 			if is == nil {
-				return false, "waits for its bootstrap data"
+				return false, "waiting for its bootstrap data"
 			}
 			return is.Status == metav1.ConditionTrue, is.Message
 		}, func(string) {})

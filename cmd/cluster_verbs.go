@@ -55,7 +55,7 @@ func newClusterCreate(a *app) *cobra.Command {
 	fs.Var(ui.NewChoice(&o.ProductVersion, config.Find("cloud.productVersion").Choices...), "product-version",
 		"set of components (FullStack, CMP, Edge, LightEdge or AI); overrides the value saved by init")
 	fs.Var(ui.NewChoice(&o.Profile, config.Find("cloud.profile").Choices...), "profile",
-		"copies of the services: small is one of each, ha two on different nodes; overrides the value saved by init")
+		"copies of the services: small runs one of each, ha two on different nodes; overrides the value saved by init")
 	fs.StringVar(&o.LoadBalancerEndpoint, "load-balancer-endpoint", "", "address at which users and hosts reach the cloud; overrides the value saved by init")
 	fs.BoolVar(&o.DisableResourceManagement, "disable-resource-management", false, "set no resource requests and limits on the components")
 	fs.BoolVar(&o.UseHyperImage, "use-hyper-image", false, "run most components from one combined image")
@@ -185,7 +185,7 @@ func newClusterUpdate(a *app) *cobra.Command {
 	fs.StringVar(&u.ImageRepository, "image-repository", "", "registry and path of the images of the cloud and the operator")
 	fs.BoolVar(&u.OperatorOnly, "operator-only", false, "update only the operator")
 	fs.Var(ui.NewChoice(&u.Profile, config.Find("cloud.profile").Choices...), "profile",
-		"copies of the services: small is one of each, ha two on different nodes")
+		"copies of the services: small runs one of each, ha two on different nodes")
 	fs.BoolVar(&noLimits, "disable-resource-management", false, "set no resource requests and limits on the components")
 	addEdition(fs, &u.Edition, "edition of the cloud")
 	return c

@@ -132,7 +132,7 @@ func newOperationCheck(a *app) *cobra.Command {
 	var version string
 	var downgrade bool
 	c := &cobra.Command{
-		Use: "check", Short: "Run the checks of an update, and change nothing",
+		Use: "check", Short: "Run the checks of an update without changing anything",
 		Long: "Creates an operation that checks whether the cloud can be updated: components, certificates, nodes, databases. With --version, it also\n" +
 			"checks the update to that version and has the nodes pull its images, so that a later update finds them there. It does not change the\n" +
 			"cloud.",

@@ -257,7 +257,7 @@ func (a *app) upgradeNode(c *cobra.Command, h *host.Host, f upgradeFlags) error 
 	}
 	switch {
 	case u.Record.First:
-		return finding.New("OCA-4514", "Another upgrade of this machine has not ended", "ocadm upgrade apply was interrupted here",
+		return finding.New("OCA-4514", "Another upgrade of this machine is not complete", "ocadm upgrade apply was interrupted here",
 			"run ocadm upgrade apply again, with the same bundle or a newer one: it continues")
 	case u.Done(ctx):
 		return a.printSteps(f.stepFlags, upgraded{Node: h.Config.Node.Name, To: version, stepsRun: noSteps()}, "Nothing to do: this node runs Kubernetes "+version+", as the cluster")

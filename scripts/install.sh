@@ -30,7 +30,7 @@ esac
 case $(uname -m) in
 x86_64 | amd64) arch=amd64 ;;
 aarch64 | arm64) arch=arm64 ;;
-*) fail "there is no ocadm for $(uname -m), only for x86_64 and aarch64" ;;
+*) fail "ocadm does not support $(uname -m), only x86_64 and aarch64" ;;
 esac
 for program in awk gzip sha256sum tar; do
 	command -v "$program" >/dev/null || fail "$program is missing"

@@ -98,7 +98,7 @@ func TestInstall(t *testing.T) {
 		"x86_64":               {files: good, programs: x86, want: "Installed v9.9.9 as ", ok: true},
 		"aarch64":              {files: with("ocadm-v9.9.9-linux-arm64.tar.gz", arm64), programs: map[string]string{"uname": `[ "$1" = -s ] && echo Linux || echo aarch64`}, want: "Installed v9.9.9", ok: true},
 		"wget":                 {files: good, programs: map[string]string{"curl": "", "uname": x86["uname"], "wget": "exec " + lookPath("curl") + ` --fail --silent -o "$5" "$6"`}, want: "Installed v9.9.9", ok: true},
-		"another architecture": {files: good, programs: map[string]string{"uname": `[ "$1" = -s ] && echo Linux || echo riscv64`}, want: "there is no ocadm for riscv64"},
+		"another architecture": {files: good, programs: map[string]string{"uname": `[ "$1" = -s ] && echo Linux || echo riscv64`}, want: "ocadm does not support riscv64"},
 		"another system":       {files: good, programs: map[string]string{"uname": "echo Darwin"}, want: "this is Darwin"},
 		"another file":         {files: with("ocadm-v9.9.9-linux-amd64.tar.gz", arm64), programs: x86, want: "its SHA-256 differs"},
 		"cut off":              {files: with("ocadm-v9.9.9-linux-amd64.tar.gz", cutOff), programs: x86, want: "cannot be downloaded"},
