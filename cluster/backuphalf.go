@@ -41,7 +41,7 @@ func (m *making) whole(ctx context.Context, cr *v1alpha1.OnecloudCluster) error 
 		return nil
 	}
 	return finding.New("OCA-7426", "The last restore of the cloud was not completed",
-		fmt.Sprintf("operation %s has replaced databases, but did not succeed: they may not belong together", m.half),
+		fmt.Sprintf("operation %s has replaced databases, but did not succeed: they may be a mixture of the earlier and the restored data", m.half),
 		"run the same restore again; or start the cloud as it is: ocadm cluster start")
 }
 

@@ -98,7 +98,7 @@ func (a *app) testHA(c *cobra.Command, cut string, f stepFlags) error {
 		return errors.Join(err, perr)
 	}
 	if !out.Met {
-		return finding.New("OCA-4171", "An outage was longer than the goal", "the goals are 10 seconds for the API, 30 for the console, and no lost write",
+		return finding.New("OCA-4171", "The control plane missed a goal", "the goals are 10 seconds for the API, 30 for the console, and no lost write",
 			"see the table; ocadm explain OCA-4171")
 	}
 	return nil

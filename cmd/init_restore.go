@@ -73,6 +73,6 @@ func (r *restoreFlags) confirm(question string) error {
 	if r.yes {
 		return nil
 	}
-	return finding.New("OCA-7149", "The database server holds databases of the cloud in the backup", question,
+	return finding.New("OCA-7149", "The database server contains databases of the cloud in the backup", question,
 		"to replace them, run the same command with --yes; to keep them, name another server with --mysql-host")
 }

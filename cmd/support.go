@@ -29,7 +29,7 @@ func newSupport(a *app) *cobra.Command {
 			"takes less than a minute and changes nothing.\n\n" +
 			"The bundle holds no Secret. The values of the Secrets in the namespaces of the cloud and the operator, and everything that looks like a password\n" +
 			"or a token, are removed from logs and objects. A value that is also a name, such as that of the namespace, is removed only where it looks\n" +
-			"like a password. If your account may not list these Secrets, the bundle has no logs. If the API server does not answer, only what looks\n" +
+			"like a password. If your account cannot list these Secrets, the bundle has no logs. If the API server does not answer, only what looks\n" +
 			"like a password is removed from the journals of the machine. The bundle holds names and addresses of your site: check it before you\n" +
 			"send it. With --recipient only the owner of that age or SSH key can read it.",
 		Example: "  ocadm support\n  ocadm support --file /tmp/support.tar.gz\n  ocadm support --recipient age1…\n\n  tar -tzf ocadm-support-*.tar.gz",

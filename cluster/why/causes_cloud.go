@@ -54,7 +54,8 @@ func operatorCauses() []Cause {
 				return out
 			}},
 		{ID: "operator-behind", Code: "OCA-7533", Layer: Operator, Title: "The operator has not seen the latest change",
-			Why: "it hangs, or may not read the cloud; otherwise it would respond within seconds", Next: "kubectl -n ${namespace} logs -l app=onecloud-operator --prefix --tail=50",
+			Why:  "it hangs, or is not allowed to read the cloud; otherwise it would respond within seconds",
+			Next: "kubectl -n ${namespace} logs -l app=onecloud-operator --prefix --tail=50",
 			When: func(f *facts) []Hit {
 				if f.Cloud == nil || f.Cloud.Status.ObservedGeneration >= f.Cloud.Generation || f.Time.Sub(f.changed()) < seenDelay {
 					return nil

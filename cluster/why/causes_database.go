@@ -18,7 +18,7 @@ func databaseCauses() []Cause {
 			Says: regexp.MustCompile(`connection refused|i/o timeout|no route to host|network is unreachable|deadline exceeded|invalid connection|bad connection|driver: bad`),
 			Of:   aboutDatabase},
 		{ID: "database-password", Code: "OCA-6002", Layer: Database, On: string(database), Title: "The database server refuses the administrator's account",
-			Why:  "the password in the Secret does not match the account, or the account may not log in from here",
+			Why:  "the password in the Secret does not match the account, or the account is not allowed to log in from here",
 			Next: "kubectl -n ${namespace} get oc ${cloud} -o jsonpath='{.spec.mysql}'; correct the Secret, or ALTER USER in the server: docs/troubleshooting.md, Error 1045",
 			Says: regexp.MustCompile(`Error 1045|Access denied for user \S+ \(using|OCA-6002`), In: Message, Of: ofEffect("database/")},
 		{ID: "database-account", Code: "OCA-6101", Layer: Database, Title: "The database server refuses a service's own account",

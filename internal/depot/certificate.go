@@ -60,7 +60,7 @@ func (i Issuer) problem(now time.Time) (why string, accepted bool, _ error) {
 	case len(missing) > 0:
 		return "it lacks " + strings.Join(missing, ", "), false, nil
 	case now.Before(pair.Cert.NotBefore):
-		return "it is not valid before " + pair.Cert.NotBefore.Format(time.RFC3339) + " on", false, nil
+		return "it is not valid before " + pair.Cert.NotBefore.Format(time.RFC3339), false, nil
 	case pki.NeedsRenewal(pair.Cert, now):
 		return "it is valid until " + pair.Cert.NotAfter.Format(time.RFC3339), now.Before(pair.Cert.NotAfter), nil
 	}

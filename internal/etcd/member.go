@@ -26,7 +26,7 @@ func LostDisk(log string) bool { return strings.Contains(log, "has already been 
 func (c *Client) Replace(ctx context.Context, name string, allow func(context.Context) error) (replaced bool, err error) {
 	at := slices.IndexFunc(c.members, func(m Member) bool { return m.Name == name })
 	if at < 0 {
-		return false, fmt.Errorf("no member of etcd is named %s", name)
+		return false, fmt.Errorf("etcd should have no member %s", name)
 	}
 	all, err := c.list(ctx)
 	if err != nil {

@@ -300,7 +300,7 @@ func refused(all []*batch, remedy string) finding.List {
 		first := key{names[0], groups[group][0].full}
 		cause := fmt.Sprintf("%s on %s: %s", imagesNamed(names), named(nodes[first]), status.Clip(plainAnswer(texts[first], first.image), answerLimit))
 		if first.full {
-			out = append(out, finding.New("OCA-7069", "A node has no room for images of the release", cause, "make room on its disk: ocadm node doctor; then try again"))
+			out = append(out, finding.New("OCA-7069", "A node has no space for images of the release", cause, "make room on its disk: ocadm node doctor; then try again"))
 			continue
 		}
 		out = append(out, finding.New("OCA-7068", "Images of the release cannot be pulled", cause, remedy))

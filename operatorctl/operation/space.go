@@ -82,7 +82,7 @@ func space(f facts) (out finding.List) {
 		out = append(out, finding.Warn("OCA-7074", "The free space of the database server is not known", room.Unknown,
 			fmt.Sprintf("make sure that %s are free in %s on the database server; ocadm explain OCA-7074", mebibytes(need), room.Directory)))
 	case room.Lacks(f.server.need()):
-		out = append(out, finding.New("OCA-7073", "The database server has no room for copies of the databases",
+		out = append(out, finding.New("OCA-7073", "The database server has no space for copies of the databases",
 			fmt.Sprintf("%s are free in %s, and up to %s are needed", mebibytes(room.Free), room.Directory, mebibytes(need)),
 			"make room there, or enlarge the volume of the server; then try again"))
 	}

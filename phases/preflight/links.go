@@ -244,7 +244,7 @@ func checkLocalPorts(_ context.Context, m *machine) []finding.Finding {
 	if err1 != nil || err2 != nil || from > last || to < first || strings.TrimSpace(m.h.Files.Text("/proc/sys/net/ipv4/ip_local_reserved_ports")) != "" {
 		return nil
 	}
-	return []finding.Finding{finding.Warn("OCA-2024", "Connections of the machine may use node ports",
+	return []finding.Finding{finding.Warn("OCA-2024", "Connections of the machine can use node ports",
 		fmt.Sprintf("they use ports %d to %d, and services of the cloud %d to %d", from, to, first, last),
 		fmt.Sprintf("sysctl -w net.ipv4.ip_local_reserved_ports=%d-%d, and set it in /etc/sysctl.d", first, last))}
 }
