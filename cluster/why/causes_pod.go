@@ -79,7 +79,7 @@ func schedulingCauses() []Cause {
 			"kubectl cordon or drain was not undone", "kubectl get nodes; kubectl uncordon NODE", `(were unschedulable|node\.kubernetes\.io/unschedulable)`),
 		unschedulable("tainted", "Taints keep a pod off the nodes", "Taints keep ${pod} off the nodes", "a taint that the pod does not tolerate",
 			"kubectl describe nodes | grep Taints; kubectl taint node NODE KEY-", `untolerated taint`),
-		unschedulable("spread", "A pod may not run beside its copy", "${pod} may not run beside its copy",
+		unschedulable("spread", "A pod cannot run beside its copy", "${pod} cannot run beside its copy",
 			"copies of a service run on different nodes, and too few nodes have the role", "add a controller node, or spec.profile: small",
 			`(anti-affinity rules|topology spread)`),
 	}
