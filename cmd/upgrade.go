@@ -122,7 +122,7 @@ func newUpgradeApply(a *app) *cobra.Command {
 	return a.upgradeCommand(true, a.applyUpgrade, &cobra.Command{
 		Use: "apply", Short: "Upgrade the first control-plane node",
 		Long: "Upgrades this control-plane node, and the configuration of the cluster, to the version of the bundle. It checks everything that plan shows,\n" +
-			"saves a snapshot of etcd, and replaces the static pods one by one, each when the one before it is healthy. If one does not come up, the\n" +
+			"saves a snapshot of etcd, and replaces the static pods one by one, each when the one before it is healthy. If one does not start, the\n" +
 			"previous ones are restored, and etcd keeps its data. Then it upgrades the kubelet, and stores the bundle in the depot for the other nodes.\n\n" +
 			"Pods keep running unless you give --drain; virtual machines are not touched. If it is interrupted, run it again: it continues.",
 		Example: "  # show what would be done\n  ocadm upgrade apply --bundle ocadm.bundle --dry-run\n\n  ocadm upgrade apply --bundle ocadm.bundle\n\n" +
@@ -197,7 +197,7 @@ func nextUpgrades(work []upgrade.Work, here string) (next []string) {
 	return next
 }
 
-// awaitAPI waits for the API server after an interrupted exchange. If it does not come up, the previous static pods are restored.
+// awaitAPI waits for the API server after an interrupted exchange. If it does not start, the previous static pods are restored.
 func (a *app) awaitAPI(ctx context.Context, h *host.Host, f stepFlags) error {
 	before, err := upgrade.Unfinished(h)
 	if err != nil || before == nil || before.Committed || f.dryRun {
