@@ -30,35 +30,6 @@ type holding struct {
 	scheme   *runtime.Scheme
 }
 
-// rendersRelease reports whether this build, which has the components of a catalog, renders exactly the release in force. Without this check, a new
-// operator would render each cloud twice.
-func rendersRelease(s State, d *Desired, catalog []string) (bool, error) {
-	current := s.Releases.current
-	defaults, err := engine.Hash(d.Defaults.Object)
-	if err != nil {
-		return false, err
-	}
-	type id struct{ component, kind, name string }
-	hashes := map[id]string{{kind: d.Defaults.GetKind(), name: d.Defaults.GetName()}: defaults}
-	for _, c := range d.Components {
-		if c.Enabled && c.err != nil {
-			return false, nil //nolint:nilerr // the component reports it
-		}
-		for _, w := range c.wants {
-			hashes[id{c.Name, w.key.GVK.Kind, w.key.Name}] = w.hash
-		}
-	}
-	had := map[id]string{}
-	for _, o := range current.Objects {
-		had[id{o.Component, o.Kind, o.Name}] = o.Hash
-	}
-	done := func(key, hash string) bool { return cmp.Or(current.Effects[key], s.Cloud.Status.Effects[key]) == hash }
-	undone := maps.Clone(d.release.calm)
-	maps.DeleteFunc(undone, done)
-	return maps.Equal(hashes, had) && len(undone) == 0 && !slices.ContainsFunc(d.Effects, func(e effects.Effect) bool { return !done(e.Key, e.Hash) }) &&
-		!slices.ContainsFunc(catalog, func(name string) bool { return !slices.Contains(current.Catalog, name) }), nil
-}
-
 // then returns the State that the release was rendered from, with the passwords of that time, or a placeholder for one that changed since.
 func (s State) then(now component.Credentials) (past State, passwords component.Credentials, names map[string]string) {
 	from := s.Releases.current.From

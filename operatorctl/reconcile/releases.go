@@ -3,6 +3,7 @@
 package reconcile
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -17,6 +18,7 @@ import (
 
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/internal/version"
+	"yunion.io/x/ocadm/operatorctl/effects"
 	"yunion.io/x/ocadm/operatorctl/engine"
 	"yunion.io/x/ocadm/operatorctl/release"
 	"yunion.io/x/ocadm/operatorctl/render"
@@ -143,6 +145,31 @@ func changed(a, b *release.Release) bool {
 		}
 	}
 	return len(a.Objects) != len(b.Objects)
+}
+
+// rendersRelease reports whether this build, which has the components of a catalog, renders exactly the release in force. Without this check, a new
+// operator would render each cloud twice.
+func rendersRelease(s State, d *Desired, catalog []string) (bool, error) {
+	current := s.Releases.current
+	defaults, err := engine.Hash(d.Defaults.Object)
+	if err != nil {
+		return false, err
+	}
+	drawn := &release.Release{}
+	drawn.Objects = append(drawn.Objects, release.Object{Hash: defaults, Kind: d.Defaults.GetKind(), Name: d.Defaults.GetName()})
+	for _, c := range d.Components {
+		if c.Enabled && c.err != nil {
+			return false, nil //nolint:nilerr // the component reports it
+		}
+		for _, w := range c.wants {
+			drawn.Objects = append(drawn.Objects, release.Object{Hash: w.hash, Kind: w.key.GVK.Kind, Name: w.key.Name})
+		}
+	}
+	done := func(key, hash string) bool { return cmp.Or(current.Effects[key], s.Cloud.Status.Effects[key]) == hash }
+	undone := maps.Clone(d.release.calm)
+	maps.DeleteFunc(undone, done)
+	return !changed(current, drawn) && len(undone) == 0 && !slices.ContainsFunc(d.Effects, func(e effects.Effect) bool { return !done(e.Key, e.Hash) }) &&
+		!slices.ContainsFunc(catalog, func(name string) bool { return !slices.Contains(current.Catalog, name) }), nil
 }
 
 // keepObjects adds the objects to a release. A component that cannot be rendered keeps its previous ones.
