@@ -230,8 +230,9 @@ type plane struct {
 
 var running started
 
-// Main runs the tests of a package and then stops what they shared.
+// Main runs the tests of a package and then stops what they shared. With AsProgram it acts as ocadm instead.
 func Main(m interface{ Run() int }) {
+	runAsProgram()
 	log.SetOutput(io.Discard) // the services log every request
 	debug.SetGCPercent(400)
 	code := m.Run()

@@ -9,15 +9,25 @@ import (
 	"yunion.io/x/ocadm/cmd"
 )
 
-// AsProgram is the variable that makes the test program act as ocadm.
+// AsProgram is the variable that makes a test program act as ocadm, if its TestMain calls Main.
 const AsProgram = "OCADM_TEST_PROGRAM"
 
-// RunAsProgram acts as ocadm and exits if AsProgram is set. TestMain calls it first.
-func RunAsProgram() {
+// runAsProgram acts as ocadm and exits if AsProgram is set.
+func runAsProgram() {
 	if os.Getenv(AsProgram) == "" {
 		return
 	}
 	ctx, release := cmd.Signals(context.Background(), os.Exit)
 	defer release()
 	os.Exit(cmd.Execute(ctx, cmd.Streams{In: os.Stdin, Out: os.Stdout, Err: os.Stderr}, os.Args[1:]))
+}
+
+// StartOwnJobPods runs the pods of Jobs until the test ends, with the test program as ocadm.
+func (e *Env) StartOwnJobPods() *JobPods {
+	e.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		e.Fatal(err)
+	}
+	return e.StartJobPods(self, AsProgram+"=1")
 }

@@ -13,10 +13,7 @@ const (
 	cloud     = env.Name
 )
 
-func TestMain(m *testing.M) {
-	env.RunAsProgram()
-	env.Main(m)
-}
+func TestMain(m *testing.M) { env.Main(m) }
 
 // cloudTest is a test of one cloud: an environment with additions for this package.
 type cloudTest struct {

@@ -39,11 +39,7 @@ func newPrograms(t *testing.T) *programs {
 	p.Create(p.Only(env.Small...))
 	p.UntilReady()
 	p.Rest()
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	p.jobs = p.StartJobPods(self, env.AsProgram+"=1")
+	p.jobs = p.StartOwnJobPods()
 	key, id := agekey.Write(t, p.dir)
 	p.key, p.recipient = key, id.Recipient().String()
 	p.SQL(p.DB, "CREATE TABLE keystone.first (id INT PRIMARY KEY)", "INSERT INTO keystone.first VALUES (1), (2)",

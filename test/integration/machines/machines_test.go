@@ -5,7 +5,6 @@ package machines
 import (
 	"context"
 	"fmt"
-	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -45,11 +44,7 @@ func newMachinesTest(t *testing.T) *machinesTest {
 	if err := f.Client.Create(t.Context(), f.CloudAt("127.0.0.1", 1)); err != nil {
 		t.Fatal(err)
 	}
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	f.jobs = f.StartJobPods(self, env.AsProgram+"=1")
+	f.jobs = f.StartOwnJobPods()
 	return f
 }
 

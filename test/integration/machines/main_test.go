@@ -15,7 +15,4 @@ const (
 	cloud     = env.Name
 )
 
-func TestMain(m *testing.M) {
-	env.RunAsProgram()
-	env.Main(m)
-}
+func TestMain(m *testing.M) { env.Main(m) }
