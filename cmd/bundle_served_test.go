@@ -41,7 +41,7 @@ func TestInitFromAServedBundle(t *testing.T) {
 	}{
 		"another token":     {wrong("--bundle-token", "abcdef.0123456789abcdef"), depot.CodeRefused},
 		"another authority": {wrong("--bundle-ca-hash", "sha256:"+strings.Repeat("0", 64)), depot.CodeUnreachable},
-		"nobody there":      {wrong("--bundle", "https://127.0.0.1:1"), depot.CodeUnreachable},
+		"no server":         {wrong("--bundle", "https://127.0.0.1:1"), depot.CodeUnreachable},
 	} {
 		args := slices.Concat([]string{"init", "phase", "node-files"}, tt.args, []string{"--rootfs", root, "--node-name", "n", "--node-ip", "192.0.2.1"})
 		out, err := ocadm(t, args...)

@@ -204,7 +204,7 @@ func TestFailuresAreClassified(t *testing.T) {
 	other.Port = l.Addr().(*net.TCPAddr).Port //nolint:forcetypeassert // a TCP listener has a TCP address
 	try("another server", Unreachable, other)
 	l.Close()
-	try("nobody there", Unreachable, other, "refused")
+	try("no server", Unreachable, other, "refused")
 
 	hanging := at
 	hanging.Dial = func(ctx context.Context, _, _ string) (net.Conn, error) { <-ctx.Done(); return nil, ctx.Err() }

@@ -109,7 +109,7 @@ func TestPushFails(t *testing.T) {
 		{"no permission", "docker login", httptest.NewServer(answer(http.StatusForbidden)), true},
 		{"no project", "create the project", httptest.NewServer(answer(http.StatusNotFound)), true},
 		{"private CA", "SSL_CERT_FILE", httptest.NewTLSServer(newRegistry()), false},
-		{"nobody there", "make sure that the registry", gone, true},
+		{"no registry", "make sure that the registry", gone, true},
 	} {
 		ref := reference(t, strings.TrimPrefix(strings.TrimPrefix(c.server.URL, "http://"), "https://")+"/you/ocadm:dev", c.insecure)
 		err := ownimage.Push(t.Context(), ref, img, ownimage.Options{Insecure: c.insecure, Keychain: authn.NewMultiKeychain()})

@@ -217,7 +217,7 @@ func TestDiscover(t *testing.T) {
 		"no hash":           {controlPlane{info: good}, func(j *config.Join) { j.CACertHashes = nil }, "OCA-0304"},
 		"no hash, accepted": {controlPlane{info: good, authorised: true}, func(j *config.Join) { j.CACertHashes, j.UnsafeSkipCAVerification = nil, true }, ""},
 		"nftables":          {controlPlane{info: good, authorised: true, proxy: "kind: KubeProxyConfiguration\nmode: nftables\n"}, nil, ""},
-		"nobody there":      {controlPlane{}, func(j *config.Join) { j.Endpoint = "127.0.0.1:1" }, "OCA-4101"},
+		"no server":         {controlPlane{}, func(j *config.Join) { j.Endpoint = "127.0.0.1:1" }, "OCA-4101"},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -169,7 +169,7 @@ func TestLastingFailures(t *testing.T) {
 			return blob(r) && strings.Contains(r.URL.Path, "/v2/") && !strings.HasSuffix(r.URL.Path, configOf(t, imagetest.Layer(t, 1)))
 		}, http.StatusNotFound), want},
 		{"no program", CodeDownload, "check that the version exists", never(func(r *http.Request) bool { return strings.HasPrefix(r.URL.Path, "/m/") }, 404), want},
-		{"nobody there", CodeImage, "HTTPS_PROXY", nil, "127.0.0.1:9/x/a:v1"},
+		{"no server", CodeImage, "HTTPS_PROXY", nil, "127.0.0.1:9/x/a:v1"},
 		{"private CA", CodeImage, "--ca-file", nil, strings.TrimPrefix(tls.URL, "https://") + "/x/a:v1"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
