@@ -83,10 +83,11 @@ unit: ## Run unit, golden and command-line tests
 	cd test/charts && go test ./...
 	cd test/ignition && go test ./...
 
-# These tests depend only on their own code and on test/lab/modules, so Go may cache their results; -count=1 runs them again.
+# These tests depend only on their own code and on test/lab/modules, so Go may cache their results; -count=1 runs them again. The limit lets a test that hangs
+# print its stack before CI ends.
 .PHONY: integration
 integration: ## Run the tests with a real etcd, kube-apiserver and MariaDB on loopback
-	OCADM_TEST_REQUIRE=1 go test -vet=off -timeout 80m ./test/integration/...
+	OCADM_TEST_REQUIRE=1 go test -vet=off -timeout 40m ./test/integration/...
 
 .PHONY: test-mysql
 test-mysql: ## Run the database tests with Oracle's MySQL from Debian unstable instead of MariaDB

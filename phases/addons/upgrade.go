@@ -15,6 +15,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/util/retry"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"yunion.io/x/ocadm/cluster"
@@ -317,24 +318,33 @@ func (i Installed) failed(ctx context.Context, c client.WithWatch, before []*uns
 	return f
 }
 
-// putBack restores an object to its previous state.
+// putBack restores an object to its previous state. While the pods of a workload change, its controller updates the workload's status, so the update is
+// repeated after a conflict.
 func putBack(ctx context.Context, c client.Client, old *unstructured.Unstructured, r workflow.Reporter) error {
-	now, err := kube.Live(ctx, c, old)
-	switch {
-	case err != nil:
-		return err
-	case now == nil:
-		return fmt.Errorf("restoring %s %s: it was deleted in the meantime", old.GetKind(), old.GetName())
-	case now.GetResourceVersion() == old.GetResourceVersion():
+	restored := false
+	err := retry.RetryOnConflict(retry.DefaultBackoff, func() error {
+		now, err := kube.Live(ctx, c, old)
+		switch {
+		case err != nil:
+			return err
+		case now == nil:
+			return errors.New("it was deleted in the meantime")
+		case now.GetResourceVersion() == old.GetResourceVersion():
+			return nil
+		}
+		again := old.DeepCopy()
+		again.SetResourceVersion(now.GetResourceVersion())
+		again.SetManagedFields(nil) // if absent, the object keeps its own
+		if err := c.Update(ctx, again, client.FieldOwner(kube.FieldManager)); err != nil {
+			return err
+		}
+		restored = again.GetResourceVersion() != now.GetResourceVersion()
 		return nil
-	}
-	again := old.DeepCopy()
-	again.SetResourceVersion(now.GetResourceVersion())
-	again.SetManagedFields(nil) // if absent, the object keeps its own
-	if err := c.Update(ctx, again, client.FieldOwner(kube.FieldManager)); err != nil {
+	})
+	if err != nil {
 		return fmt.Errorf("restoring %s %s: %w", old.GetKind(), old.GetName(), err)
 	}
-	if again.GetResourceVersion() != now.GetResourceVersion() {
+	if restored {
 		r.Changed("restored %s %s", old.GetKind(), client.ObjectKeyFromObject(old))
 	}
 	return nil

@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -16,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/internal/kube"
@@ -159,24 +161,40 @@ func settingsLost(t *testing.T, c client.WithWatch) {
 	}
 }
 
-// goesBack checks that pods that do not become ready are replaced by the previous ones.
+// goesBack checks that pods that do not become ready are replaced by the previous ones, even if the DaemonSet changes between reading and writing it.
 func goesBack(t *testing.T, c client.WithWatch, h *host.Host, kubelet *harness.Kubelet) {
 	edit(t, c, traefik(), `{"spec":{"template":{"spec":{"containers":[{"name":"traefik","image":"docker.io/library/traefik:v3.0.0"}]}}}}`, kube.FieldManager)
 	p := installed(t, c)[1].Phase()
 	kubelet.Hold("Pod", "traefik", "*")
-	ctx, expire := context.WithCancelCause(t.Context())
+	limited, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+	defer cancel()
+	ctx, expire := context.WithCancelCause(limited)
 	r := releasing{release: func() { kubelet.Release(t.Context(), "Pod", "traefik", "*") }, expire: func() { expire(context.DeadlineExceeded) }}
-	err := p.Run(ctx, h, &r)
+	raced := 0
+	racing := interceptor.NewClient(c, interceptor.Funcs{Update: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.UpdateOption) error {
+		if o.GetObjectKind().GroupVersionKind().Kind != "DaemonSet" {
+			return c.Update(ctx, o, opts...)
+		}
+		if raced++; raced == 1 {
+			edit(t, c, traefik(), `{"metadata":{"annotations":{"changed":"before the update"}}}`, "test")
+		}
+		return c.Update(ctx, o, opts...)
+	}})
+	err := p.Run(ctx, &host.Host{Config: h.Config, Kube: func(context.Context) (client.WithWatch, error) { return racing, nil }}, &r)
 	var f finding.Finding
 	if !errors.As(err, &f) || f.Code != "OCA-4516" || !strings.HasSuffix(f.Cause, "the previous version was restored") {
 		t.Errorf("without a ready pod: %v", err)
+	}
+	if raced < 2 {
+		t.Errorf("the DaemonSet was written %d times, want a second time after a conflict", raced)
 	}
 	d := traefik()
 	read(t, c, d)
 	if image := d.Spec.Template.Spec.Containers[0].Image; image != "docker.io/library/traefik:v3.0.0" {
 		t.Errorf("%s runs", image)
 	}
-	if err := p.Run(t.Context(), h, &reporter{}); err != nil {
+	r.release()
+	if err := p.Run(limited, h, &reporter{}); err != nil {
 		t.Errorf("once pods become ready: %v", err)
 	}
 }
