@@ -56,14 +56,16 @@ func expired(cause error) bool {
 	return errors.Is(cause, context.DeadlineExceeded) && cause != context.DeadlineExceeded //nolint:errorlint // a wrapping cause says more
 }
 
-// Why returns the last reason of the wait in err, and how long it took if its context says so.
+// Why returns the last reason of the wait in err, and how long it took if its context says so; without a reason, the message of err.
 func Why(err error) string {
 	var e *Error
-	if !errors.As(err, &e) {
-		return ""
-	}
-	if expired(e.Err) {
+	switch {
+	case !errors.As(err, &e):
+		return err.Error()
+	case expired(e.Err):
 		return strings.TrimPrefix(e.Why+" ("+e.Err.Error()+")", " ")
+	case e.Why == "":
+		return e.Error()
 	}
 	return e.Why
 }

@@ -5,6 +5,7 @@ package wait
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"testing"
 	"time"
@@ -35,6 +36,21 @@ func TestUntilEndsWithTheLastReason(t *testing.T) {
 	}
 	if got, want := err.Error(), "waiting for the moon: clouds (time is up)"; got != want {
 		t.Errorf("%q, want %q", got, want)
+	}
+}
+
+func TestWhyIsNeverEmpty(t *testing.T) {
+	timed := fmt.Errorf("after 5m: %w", context.DeadlineExceeded)
+	for want, err := range map[string]error{
+		"forbidden":                             errors.New("forbidden"),
+		"no disk":                               fmt.Errorf("disk: %w", &Error{What: "disk", Why: "no disk", Err: context.DeadlineExceeded}),
+		"waiting for disk (time is up)":         &Error{What: "disk", Err: context.DeadlineExceeded},
+		"(after 5m: context deadline exceeded)": &Error{What: "disk", Err: timed},
+		"no disk (after 5m: context deadline exceeded)": &Error{What: "disk", Why: "no disk", Err: timed},
+	} {
+		if got := Why(err); got != want {
+			t.Errorf("Why(%v) = %q, want %q", err, got, want)
+		}
 	}
 }
 
