@@ -3,7 +3,6 @@
 package cluster
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -165,19 +164,22 @@ func moveSteps() []workflow.Phase[*moving] {
 	}
 }
 
-// change switches the cloud to the new server. If the API server refuses that, the services start on the old one.
+// change switches the cloud to the new server. If the API server refuses that, the services start on the old one. An error whose request took effect
+// nevertheless is ignored.
 func (x *moving) change(ctx context.Context, r workflow.Reporter) error {
 	err := x.switchTo(ctx, x.client, x.cloud)
 	if err == nil {
-		x.out.Changed = true
-		r.Changed("spec.mysql: %s → %s", x.out.From, x.out.To)
-		return nil
+		return x.switched(r)
 	}
 	var began error
 	if now, reading := get(ctx, x.client, x.Key); reading != nil {
 		began = reading
-	} else if cr, reading := typed(now); reading != nil || address(cr.Spec.MySQL) != x.out.From {
-		began = cmp.Or(reading, errors.New("the cloud uses the new server anyway"))
+	} else if cr, reading := typed(now); reading != nil {
+		began = reading
+	} else if server := address(cr.Spec.MySQL); server == x.out.To {
+		return x.switched(r)
+	} else if server != x.out.From {
+		began = errors.New("the cloud uses " + server + " now")
 	} else if started, starting := startAgain(ctx, x.client, x.Key, x.operation.Name, r); starting != nil {
 		began = starting
 	} else {
@@ -189,6 +191,13 @@ func (x *moving) change(ctx context.Context, r workflow.Reporter) error {
 	}
 	return finding.Errorf("OCA-7411", "The cloud was not switched to its new database server; its services are stopped",
 		"run the command again; or start the cloud where it is: ocadm cluster start", "%w; %w", err, began)
+}
+
+// switched records that the cloud uses the new server.
+func (x *moving) switched(r workflow.Reporter) error {
+	x.out.Changed = true
+	r.Changed("spec.mysql: %s → %s", x.out.From, x.out.To)
+	return nil
 }
 
 func (x *moving) copy(ctx context.Context, r workflow.Reporter) error {

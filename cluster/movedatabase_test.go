@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cluster
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/kube"
+	"yunion.io/x/ocadm/internal/workflow"
+)
+
+// TestSwitchWithoutAnAnswer checks that a switch whose answer was lost counts, and that the finding names the server of a cloud that uses a third one.
+func TestSwitchWithoutAnAnswer(t *testing.T) {
+	lost := errors.New("connection reset")
+	for used, want := range map[string]string{"new": "", "third": "OCA-7411"} {
+		api := fake.NewClientBuilder().WithScheme(kube.Scheme()).WithObjects(theCloud("old")).Build()
+		c := interceptor.NewClient(api, interceptor.Funcs{
+			Patch: func(ctx context.Context, c client.WithWatch, o client.Object, p client.Patch, opts ...client.PatchOption) error {
+				if o.GetObjectKind().GroupVersionKind().Kind != v1alpha1.Kind {
+					return c.Patch(ctx, o, p, opts...)
+				}
+				now := theCloud("")
+				if err := c.Get(ctx, client.ObjectKeyFromObject(now), now); err != nil {
+					return err
+				}
+				now.Spec.MySQL.Host = used
+				return errors.Join(lost, c.Update(ctx, now))
+			},
+		})
+		u, err := get(t.Context(), c, client.ObjectKeyFromObject(theCloud("")))
+		if err != nil {
+			t.Fatal(err)
+		}
+		x := &moving{MoveDatabase: MoveDatabase{Key: client.ObjectKeyFromObject(u), To: v1alpha1.DatabaseServer{Host: "new", Password: "p"}}, client: c, cloud: u,
+			out: Moved{From: "old:3306", To: "new:3306"}, operation: &Operation{}}
+		err = x.change(t.Context(), workflow.Discard{})
+		code := ""
+		for _, f := range finding.Of(err) {
+			code = f.Code
+		}
+		if code != want || (err == nil) != (want == "") || x.out.Changed != (want == "") {
+			t.Errorf("%s: %v, changed %t", used, err, x.out.Changed)
+		}
+		if want != "" && (!errors.Is(err, lost) || !strings.Contains(err.Error(), "uses third:3306 now")) {
+			t.Errorf("%s: %v", used, err)
+		}
+	}
+}
