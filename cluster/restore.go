@@ -142,7 +142,7 @@ func (r Restore) Apply(ctx context.Context, c client.WithWatch) (Restored, error
 			err = r.inPlace(ctx, c, live, contents, &out)
 		}
 	case apierrors.IsNotFound(err):
-		err = r.anew(ctx, c, key, contents, &out)
+		err = r.recreate(ctx, c, key, contents, &out)
 	}
 	out.Seconds = time.Since(began).Seconds()
 	return out, backupFinding(err)
@@ -176,15 +176,15 @@ func (r Restore) inPlace(ctx context.Context, c client.WithWatch, live *unstruct
 	}
 	runner := r.runner(c, key, r.spec())
 	x.operation = runner.Operation
-	return operation.Perform(ctx, runner, operation.Work[*restoring]{Steps: inPlaceSteps(), Final: stepDatabases, Revert: stopTakenBack}, x, nil)
+	return operation.Perform(ctx, runner, operation.Work[*restoring]{Steps: inPlaceSteps(), Final: stepDatabases, Revert: undoStop}, x, nil)
 }
 
 func (r Restore) spec() v1alpha1.OnecloudOperationSpec {
 	return v1alpha1.OnecloudOperationSpec{Action: v1alpha1.ActionRestore, Restore: &v1alpha1.RestoreParameters{File: r.Name, Place: r.Store.String()}}
 }
 
-// anew creates the cloud: databases first, then passwords and certificates, and last the resource, from which the operator builds the rest.
-func (r Restore) anew(ctx context.Context, c client.WithWatch, key client.ObjectKey, contents backup.Contents, out *Restored) error {
+// recreate creates the cloud: databases first, then passwords and certificates, and last the resource, from which the operator builds the rest.
+func (r Restore) recreate(ctx context.Context, c client.WithWatch, key client.ObjectKey, contents backup.Contents, out *Restored) error {
 	id := contents.Header.Cloud.ID
 	if have, err := archive.CredentialsID(ctx, c, key); err != nil {
 		return err
@@ -222,7 +222,7 @@ func (r Restore) anew(ctx context.Context, c client.WithWatch, key client.Object
 	}
 	runner := r.runner(c, key, r.spec())
 	runner.Later = true
-	return operation.Perform(ctx, runner, operation.Work[*restoring]{Steps: anewSteps(), Final: stepDatabases, Unlocked: true}, x, nil)
+	return operation.Perform(ctx, runner, operation.Work[*restoring]{Steps: recreateSteps(), Final: stepDatabases, Unlocked: true}, x, nil)
 }
 
 // overwrites asks for confirmation if databases of the cloud exist on the server.

@@ -77,13 +77,13 @@ func inPlaceSteps() []workflow.Phase[*restoring] {
 	}
 }
 
-// stopTakenBack undoes what was done before the databases were touched.
-var stopTakenBack = []workflow.Phase[*restoring]{{
+// undoStop undoes what was done before the databases were touched.
+var undoStop = []workflow.Phase[*restoring]{{
 	Name: "start-again", Short: "Start the services again", Run: step((*restoring).startAgain),
 }}
 
-// anewSteps returns the steps that create the cloud: databases first, then passwords and certificates, and last the resource, from which the operator builds the rest.
-func anewSteps() []workflow.Phase[*restoring] {
+// recreateSteps returns the steps that create the cloud: databases first, then passwords and certificates, and last the resource, from which the operator builds the rest.
+func recreateSteps() []workflow.Phase[*restoring] {
 	return []workflow.Phase[*restoring]{
 		{Name: stepDatabases, Short: "Restore the databases, and compare every row", Timeout: longStep, Run: step((*restoring).databases)},
 		{Name: "cloud", Short: "Create the cloud", Run: step((*restoring).create)},

@@ -67,7 +67,7 @@ func waitsForAPerson(t *testing.T) {
 	}
 	first := w.timer
 	if look("2", invalid); w.timer != first {
-		t.Error("the same state begins anew")
+		t.Error("the same state begins again")
 	}
 	if <-done; !errors.Is(ended, errUncorrected) {
 		t.Errorf("ended by %v", ended)

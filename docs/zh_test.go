@@ -57,7 +57,7 @@ var (
 	notBold    = regexp.MustCompile(`[。，：；）]\*\*\p{Han}$`)
 )
 
-// digest does not change when a page is only wrapped anew.
+// digest does not change when a page is only wrapped again.
 func digest(text string) string {
 	return fmt.Sprintf("%x", sha256.Sum256([]byte(strings.Join(strings.Fields(text), " "))))
 }

@@ -114,7 +114,7 @@ func (p *pair) goesBack(mark bool) {
 	p.sameRows(4)
 	for _, s := range dbpair.Servers() {
 		if m := p.member(s); m.Kept != "" {
-			t.Errorf("%s was copied anew: %+v", s, m)
+			t.Errorf("%s was copied again: %+v", s, m)
 		}
 	}
 	p.chosen(before, mark)

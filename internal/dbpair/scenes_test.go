@@ -95,7 +95,7 @@ func (p *pair) isolated(t *testing.T) {
 		t.Errorf("the former primary: -7 %t, -8 %t", n[-7], n[-8])
 	}
 	if m := p.member(dbpair.First); m.Kept != "" {
-		t.Errorf("it was copied anew: %+v", m)
+		t.Errorf("it was copied again: %+v", m)
 	}
 }
 
@@ -203,7 +203,7 @@ func TestPairTrouble(t *testing.T) {
 	p.await("the primary goes on alone", func() bool { return p.record().InSync == "" && p.member(dbpair.Second).Error != "" })
 	p.must(dbpair.First, "INSERT INTO t.n VALUES (6)")
 	p.ask(func(r *dbpair.Record) { r.Copy = dbpair.Second })
-	p.await("the replica copies anew", func() bool { return p.member(dbpair.Second).Kept != "" })
+	p.await("the replica is copied again", func() bool { return p.member(dbpair.Second).Kept != "" })
 	p.inSync(dbpair.First)
 	p.await("the same rows", func() bool { return len(p.numbers(dbpair.Second)) == 3 })
 
@@ -254,7 +254,7 @@ func TestPairOwners(t *testing.T) {
 	p.must(dbpair.Second, "SET STATEMENT sql_log_bin = 0 FOR DROP DATABASE ocadm")
 	p.off(p.nodes[dbpair.Second])
 	p.on(dbpair.Second)
-	p.await("the replica copies anew", func() bool { return p.member(dbpair.Second).Kept != "" })
+	p.await("the replica is copied again", func() bool { return p.member(dbpair.Second).Kept != "" })
 	p.inSync(dbpair.First)
 	p.must(dbpair.First, "INSERT INTO ocadm.owners VALUES ('keystone')")
 	p.must(dbpair.First, "INSERT INTO t.n VALUES (2)")

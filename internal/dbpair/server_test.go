@@ -98,7 +98,7 @@ func TestCertificateCutOff(t *testing.T) {
 		t.Fatal(err)
 	}
 	if again, err := os.ReadFile(c.files.Certificate); err != nil || !bytes.Equal(again, whole) {
-		t.Errorf("a good certificate is made anew, %v", err)
+		t.Errorf("a good certificate is recreated, %v", err)
 	}
 	other, err := pki.Issue(ca, pki.Request{CommonName: "other", NotBefore: time.Now(), Small: true})
 	if err != nil {

@@ -129,7 +129,7 @@ func (p *puller) run(ctx context.Context) error {
 		if err := p.fill(ctx); err != nil {
 			return err
 		}
-		p.tell()
+		p.progress()
 		if len(p.open)+len(p.waiting) == 0 {
 			return nil
 		}
@@ -252,8 +252,8 @@ func (p *puller) lose(ctx context.Context) error {
 	return nil
 }
 
-// tell reports the progress, and what it waits for.
-func (p *puller) tell() {
+// progress reports the progress, and what it waits for.
+func (p *puller) progress() {
 	done, total := p.demand.present, p.demand.present
 	var waits []string
 	for _, b := range p.all {

@@ -202,7 +202,7 @@ func (h *rehearsal) migrate(ctx context.Context, s subject) (v1alpha1.Rehearsed,
 		Component: s.component.Name, Image: s.template.Spec.Containers[0].Image, Databases: s.databases, Result: v1alpha1.RehearsalSkipped, Message: s.skip,
 	}
 	if s.skip != "" {
-		return out, h.tell(ctx, out)
+		return out, h.show(ctx, out)
 	}
 	scratch := make([]string, len(s.databases))
 	for i, d := range s.databases {
@@ -235,7 +235,7 @@ func (h *rehearsal) migrate(ctx context.Context, s subject) (v1alpha1.Rehearsed,
 	if out.BytesAfter, err = h.admin.Size(ctx, scratch...); err != nil {
 		return out, err
 	}
-	return out, h.tell(ctx, out)
+	return out, h.show(ctx, out)
 }
 
 // serve starts the identity service on its copy. It returns why that failed, which is a failure of the release, too.
@@ -249,7 +249,7 @@ func (h *rehearsal) serve(ctx context.Context, s subject, first v1alpha1.Rehears
 		return "", nil
 	}
 	first.Result, first.Message = v1alpha1.RehearsalFailed, "it migrated, but does not start: "+h.hide(end.why)
-	return "the identity service does not start", h.tell(ctx, first)
+	return "the identity service does not start", h.show(ctx, first)
 }
 
 // create creates an object of the rehearsal.
@@ -286,8 +286,8 @@ func (h *rehearsal) follow(ctx context.Context, p *corev1.Pod) (outcome, error) 
 	return end, err
 }
 
-// tell reports a result, and adds it to the status, sorted by component.
-func (h *rehearsal) tell(ctx context.Context, one v1alpha1.Rehearsed) error {
+// show reports a result, and adds it to the status, sorted by component.
+func (h *rehearsal) show(ctx context.Context, one v1alpha1.Rehearsed) error {
 	h.report.Progress(h.done.Add(1), int64(len(h.subjects)), "components")
 	h.report.Info("%s", strings.TrimSpace(fmt.Sprintf("%s: %s %s", one.Component, one.Result, one.Message)))
 	return h.Update(ctx, func(s *v1alpha1.OnecloudOperationStatus) {

@@ -313,7 +313,7 @@ func restore() Step {
 				return nil // no release was made
 			}
 			if now.Of != now.From || now.Hold {
-				made, err := m.takeBack(ctx)
+				made, err := m.undo(ctx)
 				if err != nil || !made {
 					return err
 				}
@@ -328,9 +328,9 @@ func restore() Step {
 	}
 }
 
-// takeBack undoes what the operation changed in the cloud, while no release is made. It reports whether one was made: before the operator holds the cloud,
+// undo undoes what the operation changed in the cloud, while no release is made. It reports whether one was made: before the operator holds the cloud,
 // its status may be out of date on that.
-func (m mover) takeBack(ctx context.Context) (made bool, err error) {
+func (m mover) undo(ctx context.Context) (made bool, err error) {
 	if err := m.steer(ctx, func(now *v1alpha1.Rollout) { now.Hold = true }); err != nil {
 		return false, err
 	}

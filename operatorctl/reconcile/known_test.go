@@ -145,7 +145,7 @@ func TestUnchangedCloudIsRecalled(t *testing.T) {
 	}
 	b.reconcile()
 	if m.memos.desired.value != before {
-		t.Error("planned anew")
+		t.Error("planned again")
 	}
 	b.r.Rest(t.Context())
 	if m.memos.desired.valid || m.memos.issued.valid || m.written != nil {
@@ -153,6 +153,6 @@ func TestUnchangedCloudIsRecalled(t *testing.T) {
 	}
 	b.reconcile()
 	if m.memos.desired.value == before {
-		t.Error("not planned anew after a rest")
+		t.Error("not planned again after a rest")
 	}
 }

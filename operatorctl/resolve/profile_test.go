@@ -22,7 +22,7 @@ func TestProfile(t *testing.T) {
 		"chosen": {func(s *v1alpha1.OnecloudClusterSpec) { s.Profile, s.Keystone.Replicas = "ha", new(int32(3)) }, map[string]int32{"keystone": 3, "apigateway": 2}},
 		"etcd runs with one member": {func(s *v1alpha1.OnecloudClusterSpec) { s.Profile, s.Etcd.Size = "ha", 1 },
 			map[string]int32{"keystone": 2, "region": 1, "etcd": 1}},
-		"etcd was taken away to be made anew": {func(s *v1alpha1.OnecloudClusterSpec) { s.Profile, s.Etcd.Disable = "ha", new(true) },
+		"etcd was taken away to be recreated": {func(s *v1alpha1.OnecloudClusterSpec) { s.Profile, s.Etcd.Disable = "ha", new(true) },
 			map[string]int32{"keystone": 2, "region": 1, "etcd": 3}},
 	} {
 		t.Run(name, func(t *testing.T) {

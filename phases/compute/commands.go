@@ -45,7 +45,7 @@ func commandsPhase() host.Phase {
 		Long: "Writes ovs-vsctl, ovs-ofctl and ovs-appctl to /usr/local/bin unless the node has them. Each runs the program of that name in a\n" +
 			"short-lived container of the image that the Open vSwitch pods of this node use.",
 		Undo: func(_ context.Context, h *host.Host, r workflow.Reporter) error {
-			_, err := h.TakeBack(r, wrapperPaths()...)
+			_, err := h.Undo(r, wrapperPaths()...)
 			return err
 		},
 	}, func(h *host.Host) (host.FileSet, error) { return wrappers(h), nil })

@@ -190,7 +190,7 @@ func undoExecutor(ctx context.Context, h *host.Host, r workflow.Reporter) error 
 	if err := h.Disable(ctx, r, executor.UnitName); err != nil {
 		return err
 	}
-	undone, err := h.TakeBack(r, executorUnit, executorProgram)
+	undone, err := h.Undo(r, executorUnit, executorProgram)
 	if err != nil || !slices.Contains(undone, executorUnit) {
 		return err
 	}

@@ -269,6 +269,6 @@ func undoHostConf(_ context.Context, h *host.Host, r workflow.Reporter) error {
 			return err
 		}
 	}
-	_, err := h.TakeBack(r, appliedFile)
+	_, err := h.Undo(r, appliedFile)
 	return err
 }

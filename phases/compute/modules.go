@@ -80,7 +80,7 @@ func modulesPhase() host.Phase {
 		Name: "modules", Short: "Load the kernel modules of virtual machines and their networks",
 		Run: loadModules,
 		Undo: func(_ context.Context, h *host.Host, r workflow.Reporter) error { // modules stay loaded until the next boot
-			_, err := h.TakeBack(r, modulesFile, moduleOptionsFile)
+			_, err := h.Undo(r, modulesFile, moduleOptionsFile)
 			return err
 		},
 	}.Todo(func(_ context.Context, h *host.Host) ([]string, error) {

@@ -103,7 +103,7 @@ func (t *Test) fail(ctx context.Context, r workflow.Reporter, f fault, node stri
 
 // whole waits until the control plane could lose a node again, and the console answers.
 func (t *Test) whole(ctx context.Context, r workflow.Reporter) error {
-	ctx, cancel := context.WithTimeout(ctx, wholeTimeout)
+	ctx, cancel := context.WithTimeout(ctx, recoverTimeout)
 	defer cancel()
 	var s vip.Status
 	err := wait.Until(ctx, "the control plane", interval, func(ctx context.Context) (bool, string, error) {

@@ -41,11 +41,11 @@ const (
 	pauseFor = 15 * time.Second
 	// cutFor exceeds the goal for the console.
 	cutFor = 45 * time.Second
-	// wholeTimeout is how long the control plane may take to recover.
-	wholeTimeout = 5 * time.Minute
-	faultTimeout = settleTimeout + cutFor + podSpare + wholeTimeout + 2*time.Minute
-	interval     = time.Second
-	namespace    = nodepod.Namespace
+	// recoverTimeout is how long the control plane may take to recover.
+	recoverTimeout = 5 * time.Minute
+	faultTimeout   = settleTimeout + cutFor + podSpare + recoverTimeout + 2*time.Minute
+	interval       = time.Second
+	namespace      = nodepod.Namespace
 	// name is the name of the objects that a test creates in the cluster while it runs: the pod that injects a fault, and the ConfigMap for test writes.
 	name = "ocadm-ha-test"
 	// podSpare is how much longer than its fault the pod may live. A node that is cut off reports its end late.
@@ -180,7 +180,7 @@ type Step = workflow.Phase[*Test]
 // Steps returns the steps that test a control plane.
 func Steps() []Step {
 	steps := []Step{{
-		Name: "begin", Short: "Check that the control plane is healthy", Timeout: 2*wholeTimeout + podSpare,
+		Name: "begin", Short: "Check that the control plane is healthy", Timeout: 2*recoverTimeout + podSpare,
 		Plan: workflow.Says[*Test](),
 		Run: func(ctx context.Context, t *Test, r workflow.Reporter) error {
 			if err := t.clean(ctx, r); err != nil {

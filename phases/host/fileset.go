@@ -68,8 +68,8 @@ func Writes(p Phase, files func(*Host) (FileSet, error)) Phase {
 	})
 }
 
-// TakeBack undoes the ledger entries of these files, newest first, and returns the names.
-func (h *Host) TakeBack(r workflow.Reporter, names ...string) ([]string, error) {
+// Undo undoes the ledger entries of these files, newest first, and returns the names.
+func (h *Host) Undo(r workflow.Reporter, names ...string) ([]string, error) {
 	var out []string
 	for _, e := range h.Ledger.Created(KindFile) {
 		if !slices.Contains(names, e.Name) {

@@ -261,8 +261,8 @@ func trustFrom(h *host.Host, file string, authorities []byte) error {
 	})
 }
 
-// trustWhole makes a kubeconfig trust all CAs of the cluster: kubeadm's renewal only writes the first.
-func trustWhole(h *host.Host, file string) error {
+// trustAll makes a kubeconfig trust all CAs of the cluster: kubeadm's renewal only writes the first.
+func trustAll(h *host.Host, file string) error {
 	if !TwoAuthorities(h) {
 		return nil
 	}

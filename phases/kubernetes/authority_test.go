@@ -84,7 +84,7 @@ func take(t *testing.T, h *host.Host, tr Trust) {
 	for range 2 {
 		for _, do := range []func() error{
 			func() error { return WriteAuthorities(h, silent{}, tr) }, func() error { return WriteKubeconfigs(h, silent{}, tr) },
-			func() error { return SignAnew(t.Context(), h, silent{}, tr) }, func() error { return WriteSigner(h, silent{}, tr) }, func() error { return RemoveSigner(h, silent{}, tr) },
+			func() error { return SignAgain(t.Context(), h, silent{}, tr) }, func() error { return WriteSigner(h, silent{}, tr) }, func() error { return RemoveSigner(h, silent{}, tr) },
 		} {
 			if err := do(); err != nil {
 				t.Fatal(err)
@@ -117,7 +117,7 @@ func TestAuthorities(t *testing.T) {
 		stage       string
 		trusts      int
 		signer      string
-		signedAnew  bool
+		signedAgain bool
 		underway    bool
 		authorities []string
 	}{{"trust", 2, signerFile, false, true, nil}, {"sign", 2, signerFile, true, true, nil}, {"drop", 1, pkiDir + "/ca.crt", true, false, nil}} {
@@ -132,8 +132,8 @@ func TestAuthorities(t *testing.T) {
 		if signerIn(h) != c.signer || count(t, h, c.signer) != 1 {
 			t.Errorf("%s: the controller manager signs with %s", c.stage, signerIn(h))
 		}
-		if anew := h.Files.Text(pkiDir+"/apiserver.crt") != before; anew != c.signedAnew {
-			t.Errorf("%s: signed anew: %v", c.stage, anew)
+		if again := h.Files.Text(pkiDir+"/apiserver.crt") != before; again != c.signedAgain {
+			t.Errorf("%s: signed again: %v", c.stage, again)
 		}
 		for file, authority := range map[string]string{pkiDir + "/apiserver.crt": "ca", pkiDir + "/front-proxy-client.crt": "front-proxy-ca", pkiDir + "/etcd/server.crt": "etcd/ca",
 			kubeletClientPEM: "ca"} {
@@ -253,16 +253,16 @@ func TestNewAuthority(t *testing.T) {
 }
 
 // If a rotation lost its record in any stage, a new rotation completes it: it only needs the signing CA, and its new pair replaces both.
-func TestAuthoritiesAnew(t *testing.T) {
+func TestStagesOfAuthorities(t *testing.T) {
 	for _, lost := range []string{"trust", "sign"} {
 		h, stages := rotating(t)
 		take(t, h, stages["trust"])
 		if lost == "sign" {
 			take(t, h, stages["sign"])
 		}
-		anew := map[string]Trust{}
+		renewed := map[string]Trust{}
 		for _, stage := range []string{"trust", "sign", "drop"} {
-			anew[stage] = Trust{Certs: map[string][]byte{}, Keys: map[string][]byte{}}
+			renewed[stage] = Trust{Certs: map[string][]byte{}, Keys: map[string][]byte{}}
 		}
 		for _, name := range []string{ClusterAuthority, FrontProxyAuthority, EtcdAuthority} {
 			signs, key, err := Authority(h, name)
@@ -273,18 +273,18 @@ func TestAuthoritiesAnew(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			anew["trust"].Certs[name], anew["trust"].Keys[name] = slices.Concat(signs, next), key
-			anew["sign"].Certs[name], anew["sign"].Keys[name] = slices.Concat(next, signs), nextKey
-			anew["drop"].Certs[name], anew["drop"].Keys[name] = next, nextKey
+			renewed["trust"].Certs[name], renewed["trust"].Keys[name] = slices.Concat(signs, next), key
+			renewed["sign"].Certs[name], renewed["sign"].Keys[name] = slices.Concat(next, signs), nextKey
+			renewed["drop"].Certs[name], renewed["drop"].Keys[name] = next, nextKey
 		}
 		for _, stage := range []string{"trust", "sign", "drop"} {
-			take(t, h, anew[stage])
+			take(t, h, renewed[stage])
 		}
 		if Rotating(h) || RotatingEtcd(h) || count(t, h, pkiDir+"/ca.crt") != 1 || h.Files.Exists(signerFile) {
 			t.Errorf("lost in stage %s: %d authorities", lost, count(t, h, pkiDir+"/ca.crt"))
 		}
 		cluster, _, err := loadKubeconfig(h, "/etc/kubernetes/kept.conf")
-		if err != nil || string(cluster.CertificateAuthorityData) != string(anew["drop"].Certs[ClusterAuthority]) {
+		if err != nil || string(cluster.CertificateAuthorityData) != string(renewed["drop"].Certs[ClusterAuthority]) {
 			t.Errorf("lost in stage %s: the kubeconfig trusts others, %v", lost, err)
 		}
 	}

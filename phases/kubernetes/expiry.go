@@ -121,7 +121,7 @@ func Certificates(h *host.Host, now time.Time, soon time.Duration) ([]Certificat
 			err = pairProblem(h, c)
 		}
 		if err != nil {
-			if err := authorityWhole(h, c.authority); err != nil {
+			if err := checkAuthority(h, c.authority); err != nil {
 				return nil, err
 			}
 			out = append(out, c.damaged(cert))
@@ -153,7 +153,7 @@ func Certificates(h *host.Host, now time.Time, soon time.Duration) ([]Certificat
 func unreadable(file string, err error) error {
 	return finding.Errorf("OCA-4422", "A certificate on this machine cannot be read",
 		"restore "+file+" from a copy of /etc/kubernetes; without a copy, if the cluster has other control-plane nodes: ocadm reset on this machine, and join it again; "+
-			"never reset the only control-plane node, which would destroy the cluster: "+buildAnew, "%s: %w", file, err)
+			"never reset the only control-plane node, which would destroy the cluster: "+createAgain, "%s: %w", file, err)
 }
 
 func readCertificate(h *host.Host, file string) (*x509.Certificate, error) {
@@ -174,10 +174,10 @@ func kubeconfigCertificate(h *host.Host, file string) (*x509.Certificate, error)
 
 // Remedies for certificates that have expired or soon will.
 const (
-	renewThem  = "ocadm certs renew; the same on the other control-plane nodes"
-	makeThem   = "ocadm certs renew, on this machine, which recreates them"
-	rotateThem = "ocadm certs rotate-ca replaces authorities, with --etcd also etcd's; for other certificates that end soon: ocadm certs renew"
-	buildAnew  = "back up the cloud's databases, create the cluster again, and restore: docs/backup.md"
+	renewThem   = "ocadm certs renew; the same on the other control-plane nodes"
+	makeThem    = "ocadm certs renew, on this machine, which recreates them"
+	rotateThem  = "ocadm certs rotate-ca replaces authorities, with --etcd also etcd's; for other certificates that end soon: ocadm certs renew"
+	createAgain = "back up the cloud's databases, create the cluster again, and restore: docs/backup.md"
 )
 
 // End describes when the certificate expires.
@@ -194,8 +194,8 @@ func (c Certificate) End() string {
 // Expiry returns a finding if a certificate has expired, expires soon or cannot be read; nil if all are valid.
 func Expiry(list []Certificate, node string) error {
 	for _, judged := range []struct{ state, code, title, authority string }{
-		{CertificateDamaged, "OCA-4422", "Certificates of Kubernetes cannot be read", buildAnew},
-		{CertificateExpired, "OCA-4301", "Certificates of Kubernetes have expired", buildAnew},
+		{CertificateDamaged, "OCA-4422", "Certificates of Kubernetes cannot be read", createAgain},
+		{CertificateExpired, "OCA-4301", "Certificates of Kubernetes have expired", createAgain},
 		{CertificateSoon, "OCA-4401", "Certificates of Kubernetes expire soon", rotateThem},
 	} {
 		next := renewThem

@@ -229,13 +229,13 @@ type staticManifest string
 func (m staticManifest) files() []string { return []string{manifest(string(m))} }
 
 func (m staticManifest) whole(_ context.Context, h *host.Host) (bool, error) {
-	return manifestWhole(h, string(m))
+	return manifestComplete(h, string(m))
 }
 
 func (m staticManifest) clear(*host.Host, workflow.Reporter, bool) error { return nil }
 
-// manifestWhole reports whether the manifest of a static pod exists and names a container: the kubelet ignores a truncated one.
-func manifestWhole(h *host.Host, pod string) (bool, error) {
+// manifestComplete reports whether the manifest of a static pod exists and names a container: the kubelet ignores a truncated one.
+func manifestComplete(h *host.Host, pod string) (bool, error) {
 	raw, err := h.Files.ReadFile(manifest(pod))
 	if errors.Is(err, fs.ErrNotExist) {
 		return false, nil

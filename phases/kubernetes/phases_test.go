@@ -195,7 +195,7 @@ func TestManifestWhole(t *testing.T) {
 	}{"good": {good, true}, "cut off": {good[:30], false}, "empty": {"", false}} {
 		h := fakeHost(t, nil)
 		write(t, h, manifest("kube-scheduler"), tt.text)
-		if whole, err := manifestWhole(h, "kube-scheduler"); whole != tt.whole || err != nil {
+		if whole, err := manifestComplete(h, "kube-scheduler"); whole != tt.whole || err != nil {
 			t.Errorf("%s: whole %t, %v", name, whole, err)
 		}
 	}

@@ -106,8 +106,8 @@ func PublishesOnly(ctx context.Context, c client.Reader, ca, frontProxy []byte) 
 	return true, nil
 }
 
-// PublishAnew writes these CAs there. The API server only adds to what it finds, and checks once a minute.
-func PublishAnew(ctx context.Context, c client.Client, r workflow.Reporter, ca, frontProxy []byte) error {
+// Republish writes these CAs there. The API server only adds to what it finds, and checks once a minute.
+func Republish(ctx context.Context, c client.Client, r workflow.Reporter, ca, frontProxy []byte) error {
 	return wait.Until(ctx, "the authorities of aggregated API servers", time.Second, func(ctx context.Context) (bool, string, error) {
 		if done, err := PublishesOnly(ctx, c, ca, frontProxy); err != nil || done {
 			return done, "", err

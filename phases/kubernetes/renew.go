@@ -44,8 +44,8 @@ type Renewal struct {
 	Alone bool
 	// expired is set if certificates had expired when the renewal began, even in an earlier, interrupted run.
 	expired bool
-	// anew is set if the API server's certificate was recreated: names of the cluster may be missing in it.
-	anew bool
+	// recreated is set if the API server's certificate was recreated: names of the cluster may be missing in it.
+	recreated bool
 }
 
 // RenewStep is one step of a renewal.
@@ -110,13 +110,13 @@ func (n *Renewal) refuse(now time.Time) error {
 	for _, c := range list {
 		if c.Kind == kindAuthority && c.State == CertificateExpired {
 			return finding.New("OCA-4403", "A certificate authority has expired", c.File+" ended at "+c.NotAfter.Format(time.RFC3339),
-				buildAnew)
+				createAgain)
 		}
 		if !n.due(c, now) {
 			continue
 		}
 		if c.authority != "" && !c.External {
-			if err := authorityWhole(h, c.authority); err != nil {
+			if err := checkAuthority(h, c.authority); err != nil {
 				return err
 			}
 		}
@@ -209,7 +209,7 @@ func renewControlPlane(ctx context.Context, n *Renewal, r workflow.Reporter) err
 		if err := renewOne(ctx, n.Host, c); err != nil {
 			return err
 		}
-		n.anew = n.anew || c.Name == APIServerCertificate && c.cert == nil
+		n.recreated = n.recreated || c.Name == APIServerCertificate && c.cert == nil
 		if c.File == AdminKubeconfig && c.State == CertificateDamaged {
 			n.Host.Reopen() // the next steps use it
 		}
@@ -230,7 +230,7 @@ func renewOne(ctx context.Context, h *host.Host, c Certificate) error {
 		return fmt.Errorf("renewing %s: making sure that it fits on the disk: %w", c.File, err)
 	}
 	if c.cert == nil { // kubeadm takes the names from the current one
-		return makeAnew(ctx, h, c)
+		return recreate(ctx, h, c)
 	}
 	m, err := renewer(h)
 	if err != nil {
@@ -240,7 +240,7 @@ func renewOne(ctx context.Context, h *host.Host, c Certificate) error {
 		return fmt.Errorf("renewing %s: %w", c.File, err)
 	}
 	if c.Kind == kindKubeconfig {
-		return trustWhole(h, c.File)
+		return trustAll(h, c.File)
 	}
 	return nil
 }

@@ -174,7 +174,7 @@ func EtcdUnwell(err error) error {
 
 // memberVotes is the check of etcd-join: this node's member is no longer a learner.
 func memberVotes(ctx context.Context, h *host.Host) (bool, error) {
-	if there, err := manifestWhole(h, constants.Etcd); !there || err != nil {
+	if there, err := manifestComplete(h, constants.Etcd); !there || err != nil {
 		return false, err
 	}
 	return live(func(ctx context.Context, k client.Client, h *host.Host) (bool, error) {

@@ -39,9 +39,9 @@ import (
 	"yunion.io/x/ocadm/phases/host"
 )
 
-// SignAnew re-signs the certificates of other CAs with the current signing CA: on a control-plane node with the CA's key, for a worker's kubelet through the API.
+// SignAgain re-signs the certificates of other CAs with the current signing CA: on a control-plane node with the CA's key, for a worker's kubelet through the API.
 // Keys are new too.
-func SignAnew(ctx context.Context, h *host.Host, r workflow.Reporter, t Trust) error {
+func SignAgain(ctx context.Context, h *host.Host, r workflow.Reporter, t Trust) error {
 	list, err := unsigned(h, t)
 	if err != nil {
 		return err

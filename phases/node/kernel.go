@@ -192,6 +192,6 @@ func undoKernel(_ context.Context, h *host.Host, r workflow.Reporter) error {
 		}
 		r.Changed("set %s = %s", e.Name, e.Previous)
 	}
-	_, err := h.TakeBack(r, modulesFile, sysctlFile)
+	_, err := h.Undo(r, modulesFile, sysctlFile)
 	return err
 }

@@ -227,7 +227,7 @@ func undoMirrors(h *host.Host, r workflow.Reporter) error {
 	var errs []error
 	for _, e := range h.Ledger.Created(host.KindFile) {
 		if path.Base(e.Name) == "hosts.toml" && path.Dir(path.Dir(e.Name)) == registriesDir {
-			_, err := h.TakeBack(r, e.Name)
+			_, err := h.Undo(r, e.Name)
 			errs = append(errs, err)
 		}
 	}

@@ -242,6 +242,6 @@ func (p programSet) remove(h *host.Host, r workflow.Reporter) error {
 			}
 		}
 	}
-	_, err := h.TakeBack(r, names...)
+	_, err := h.Undo(r, names...)
 	return err
 }

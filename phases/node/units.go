@@ -223,7 +223,7 @@ func undoUnits(ctx context.Context, h *host.Host, r workflow.Reporter) error {
 			return err
 		}
 	}
-	undone, err := h.TakeBack(r, path.Join(host.UnitDir, containerdUnit), path.Join(host.UnitDir, kubeletUnit), kubeletDropIn, containerdConfig, proxyDropIn, proxyFile,
+	undone, err := h.Undo(r, path.Join(host.UnitDir, containerdUnit), path.Join(host.UnitDir, kubeletUnit), kubeletDropIn, containerdConfig, proxyDropIn, proxyFile,
 		kubeletCredentials)
 	err = errors.Join(err, h.Ledger.Forget(host.KindContent, containerdConfig))
 	if err != nil || len(undone) == 0 {

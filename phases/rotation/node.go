@@ -74,7 +74,7 @@ func NodeSteps() []NodeStep {
 		}}.Todo(func(_ context.Context, n *Node) ([]string, error) { return kubernetes.KubeconfigsTodo(n.Host, n.trust) }),
 		NodeStep{Name: "certificates", Short: "Sign the certificates that another authority has signed", Timeout: signTimeout,
 			Run: func(ctx context.Context, n *Node, r workflow.Reporter) error {
-				return kubernetes.SignAnew(ctx, n.Host, r, n.trust)
+				return kubernetes.SignAgain(ctx, n.Host, r, n.trust)
 			},
 		}.Todo(func(_ context.Context, n *Node) ([]string, error) { return kubernetes.SignTodo(n.Host, n.trust) }),
 		withEtcd(takeUp("etcd", kubernetes.EtcdFiles()), kubernetes.TakeUpEtcd),

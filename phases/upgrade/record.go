@@ -87,8 +87,8 @@ func (r Record) clear(h *host.Host) error {
 	return kubernetes.ForgetStaged(h)
 }
 
-// takeBack records that this upgrade was undone. The record of an earlier unfinished one remains.
-func (r Record) takeBack(h *host.Host) error {
+// markUndone records that this upgrade was undone. The record of an earlier unfinished one remains.
+func (r Record) markUndone(h *host.Host) error {
 	if r.Earlier == "" {
 		return forget(h)
 	}

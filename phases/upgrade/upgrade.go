@@ -161,7 +161,7 @@ func beginStep() Step {
 					return nil // the kept files are still needed
 				}
 			}
-			return u.Record.takeBack(u.Host)
+			return u.Record.markUndone(u.Host)
 		},
 	}
 }
@@ -308,7 +308,7 @@ func Recover(ctx context.Context, h *host.Host, r workflow.Reporter) error {
 	}
 	before, err := Unfinished(h)
 	if err == nil && before != nil {
-		err = before.takeBack(h)
+		err = before.markUndone(h)
 	}
 	if err != nil {
 		return err

@@ -55,7 +55,7 @@ func (b *bench) many() {
 	b.pause(restAfter)
 	rss, _ = p.memory(10 * time.Second)
 	writes := len(again.Changes()) + len(again.StatusPatches())
-	b.add(row{ID: id, Metric: "operator started anew, until it rests", Goal: "≤ 20 s, 0 writes",
+	b.add(row{ID: id, Metric: "new operator, until it rests", Goal: "≤ 20 s, 0 writes",
 		Result: fmt.Sprintf("%s, %d writes", short(took), writes)}, took <= 20*time.Second && writes == 0)
 	b.add(row{ID: id, Metric: "its memory then", Goal: fmt.Sprintf("≤ %d MiB", goal), Result: mib(rss)}, rss <= goal<<20)
 	p.stop()

@@ -52,8 +52,8 @@ func TestDepot(t *testing.T) {
 		t.Errorf("there were %d connections to the internet in spite of --offline", n-1)
 	}
 	s.deleteCloud(t)
-	s.takeBack(t, 3)
-	s.takeBack(t, 1)
+	s.resetsCleanly(t, 3)
+	s.resetsCleanly(t, 1)
 	var times strings.Builder
 	s.Report(&times)
 	t.Logf("times\n%s", times.String())

@@ -41,7 +41,7 @@ func TestDistributions(t *testing.T) {
 			s.otherNetworkIsRefused(t)
 			s.twoFamilies(t)
 			for i := range l.Nodes() {
-				s.takeBack(t, i+1)
+				s.resetsCleanly(t, i+1)
 			}
 		})
 	}

@@ -331,17 +331,17 @@ func (s *suite) deleteCloud(t *testing.T) {
 // reset resets both machines, the control plane first: what the executor of the other node has started keeps running. TestResetKeepsForeign resets the worker first.
 func (s *suite) reset(t *testing.T) {
 	s.lives(t, s.left, "the cloud is deleted")
-	s.takeBack(t, 1)
+	s.resetsCleanly(t, 1)
 	s.lives(t, s.left, "the other node is reset")
 	// Nothing else stops the server, and its files are data, which reset keeps.
 	if _, err := s.On(t.Context(), 2, "sh", "-c", "kill "+s.left.pid+" && rm -r /opt/cloud/workspace/servers/left"); err != nil {
 		t.Fatal(err)
 	}
-	s.takeBack(t, 2)
+	s.resetsCleanly(t, 2)
 }
 
-// takeBack resets a machine, twice. Then it must be as it was before it became a node.
-func (s *suite) takeBack(t *testing.T, node int) {
+// resetsCleanly resets a machine, twice. Then it must be as it was before it became a node.
+func (s *suite) resetsCleanly(t *testing.T, node int) {
 	t.Helper()
 	for range 2 {
 		err := s.Timed(fmt.Sprintf("reset node %d", node), func() error {
@@ -377,6 +377,6 @@ func (s *suite) resetWithoutAPIServer(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, node := range []int{1, 2} {
-		s.takeBack(t, node)
+		s.resetsCleanly(t, node)
 	}
 }

@@ -115,10 +115,10 @@ func (k *day2) undisturbed(t *testing.T) {
 	for node := 1; node <= 2; node++ {
 		k.upgraded[node] = settled(t, func() map[string]string { return k.state(t, node) }, always)
 	}
-	k.takenBack(t)
+	k.resetsCleanly(t)
 }
 
-func (k *day2) takenBack(t *testing.T) {
+func (k *day2) resetsCleanly(t *testing.T) {
 	t.Helper()
 	for _, node := range []int{2, 1} {
 		if _, err := k.On(t.Context(), node, resetCommand...); err != nil {
@@ -243,7 +243,7 @@ func (k *day2) sweptUpgrade(t *testing.T, node int, argv []string) {
 func (k *day2) sweptCloudRestore(t *testing.T) {
 	k.selected(t, "restore")
 	ctx := t.Context()
-	k.takenBack(t)
+	k.resetsCleanly(t)
 	secret, key := agekey.Write(t, t.TempDir())
 	k.key, k.recipient = secret, key.Recipient().String()
 	small := append(k.initArgs(1), "--kubernetes-version", upgradeFrom(), "--ingress", "none", "--ignore-preflight-errors", "Disk,ComputeModules",

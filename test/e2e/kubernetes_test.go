@@ -54,8 +54,8 @@ func TestEarlierKubernetes(t *testing.T) {
 		t.Errorf("init again: %v\n%s", err, out)
 	}
 	s.deleteCloud(t)
-	s.takeBack(t, 2)
-	s.takeBack(t, 1)
+	s.resetsCleanly(t, 2)
+	s.resetsCleanly(t, 1)
 	var times strings.Builder
 	s.Report(&times)
 	t.Logf("times\n%s", times.String())

@@ -115,7 +115,7 @@ func Compare(all map[string]Facts, g Group) map[string]finding.List {
 	twins(all, names, add)
 	first := cmp.Or(g.First, names[0])
 	if g.First != "" {
-		strangers(all, names, first, g.Authority, add)
+		otherClusters(all, names, first, g.Authority, add)
 	}
 	middle := median(all)
 	for _, n := range names {
@@ -158,8 +158,8 @@ func twins(all map[string]Facts, names []string, add func(string, finding.Findin
 	}
 }
 
-// strangers finds machines that belong to another cluster.
-func strangers(all map[string]Facts, names []string, first, known string, add func(string, finding.Finding)) {
+// otherClusters finds machines that belong to another cluster.
+func otherClusters(all map[string]Facts, names []string, first, known string, add func(string, finding.Finding)) {
 	authority := cmp.Or(all[first].Authority, known)
 	if f, there := all[first]; there && !f.Administrator && f.Authority != "" {
 		authority = "none" // it is a worker of another cluster

@@ -161,7 +161,7 @@ func passwordOnce(t *testing.T, c client.WithWatch, h *host.Host) {
 		t.Fatal(err)
 	}
 	if read() != before {
-		t.Error("the password was made anew")
+		t.Error("the password was recreated")
 	}
 }
 

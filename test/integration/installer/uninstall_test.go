@@ -46,7 +46,7 @@ func uninstall(e *existing) {
 	e.want(0, status, "")
 	e.get("onecloud", "ocadm-mysql", again)
 	if !bytes.Equal(secret.Data["password"], again.Data["password"]) {
-		e.Error("the password of the kept database was made anew")
+		e.Error("the password of the kept database was recreated")
 	}
 	e.get("onecloud", "default", cr)
 	if err := e.c.Delete(e.Context(), cr); err != nil {

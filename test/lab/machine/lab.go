@@ -130,7 +130,7 @@ func (l *Lab) reuse(o Options) (bool, error) {
 		}
 	}
 	if !l.state.Complete || len(stopped) == l.state.Nodes {
-		l.logf("the lab %q does not run any more, or was never finished: it is made anew", l.Name)
+		l.logf("the lab %q does not run any more, or was never finished: it is recreated", l.Name)
 		return false, nil
 	}
 	if len(stopped) > 0 {

@@ -61,8 +61,8 @@ func pairProblem(h *host.Host, c Certificate) error {
 	return err
 }
 
-// authorityWhole returns a finding if a CA whose key is on this machine cannot sign: nothing can recreate a CA.
-func authorityWhole(h *host.Host, authority string) error {
+// checkAuthority returns a finding if a CA whose key is on this machine cannot sign: nothing can recreate a CA.
+func checkAuthority(h *host.Host, authority string) error {
 	crt, key := pkiDir+"/"+authority+".crt", pkiDir+"/"+authority+".key"
 	certificate, err := h.Files.ReadFile(crt)
 	if err == nil {
@@ -83,9 +83,9 @@ func authorityWhole(h *host.Host, authority string) error {
 	return nil
 }
 
-// makeAnew creates a certificate of the control plane and its key, or a kubeconfig, as init or join did.
-func makeAnew(ctx context.Context, h *host.Host, c Certificate) error {
-	if err := authorityWhole(h, c.authority); err != nil {
+// recreate creates a certificate of the control plane and its key, or a kubeconfig, as init or join did.
+func recreate(ctx context.Context, h *host.Host, c Certificate) error {
+	if err := checkAuthority(h, c.authority); err != nil {
 		return err
 	}
 	n := namesOf(ctx, h)
@@ -273,14 +273,14 @@ func (n clusterNames) makeKubeconfig(h *host.Host, made *kubeadmapi.InitConfigur
 	if err := h.Files.Replace(c.File, out.Bytes(), 0o600); err != nil {
 		return err
 	}
-	return trustWhole(h, c.File)
+	return trustAll(h, c.File)
 }
 
 // nameStep adds the names in the cluster's settings to the API server's certificate, if that was recreated while the cluster did not answer.
 func nameStep() RenewStep {
 	return RenewStep{
 		Name: "names", Short: "Add the names of the cluster to the new certificate of the API server", Timeout: time.Minute,
-		Check: func(_ context.Context, n *Renewal) (bool, error) { return !n.anew, nil },
+		Check: func(_ context.Context, n *Renewal) (bool, error) { return !n.recreated, nil },
 		Plan:  workflow.Says[*Renewal]("add the names of the cluster to " + pkiDir + "/apiserver.crt"),
 		Run: func(ctx context.Context, n *Renewal, r workflow.Reporter) error {
 			k, err := askForNames(ctx, n.Host)
@@ -288,7 +288,7 @@ func nameStep() RenewStep {
 				r.Info("the names of the API servers cannot be read from the cluster: %v; %s has the names that are known on this machine", err, pkiDir+"/apiserver.crt")
 				return nil
 			}
-			n.anew = false
+			n.recreated = false
 			names := slices.Clone(k.APIServer.CertSANs)
 			if at, _, err := net.SplitHostPort(k.ControlPlaneEndpoint); err == nil {
 				names = append(names, at)

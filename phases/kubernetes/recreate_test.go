@@ -47,7 +47,7 @@ func soleControlPlane(t *testing.T) *host.Host {
 	return h
 }
 
-func kubeconfigsAnew(t *testing.T, h *host.Host, files ...string) {
+func recreatesKubeconfigs(t *testing.T, h *host.Host, files ...string) {
 	t.Helper()
 	for _, f := range files {
 		write(t, h, f, "")
@@ -92,7 +92,7 @@ func TestEmptyCertificatesAreRecreated(t *testing.T) {
 			}
 			if end == ".crt" {
 				likeInit(t, h, c, pair.Leaf)
-			} else if !slices.Equal(pair.Leaf.DNSNames, []string{"node1"}) || n.anew {
+			} else if !slices.Equal(pair.Leaf.DNSNames, []string{"node1"}) || n.recreated {
 				t.Errorf("%s: a new key changed the names to %v", file, pair.Leaf.DNSNames)
 			}
 			if left, err := n.dueOf(kindControlPlane); err != nil || len(left) != 0 {
@@ -138,7 +138,7 @@ func TestEmptyKubeconfigsAreRecreated(t *testing.T) {
 		kubernetesDir + "/scheduler.conf":          {"https://10.77.0.11:6443", "system:kube-scheduler", ""},
 	}
 	for f := range want {
-		kubeconfigsAnew(t, h, f)
+		recreatesKubeconfigs(t, h, f)
 	}
 	for f, w := range want {
 		cluster, user, err := loadKubeconfig(h, f)
@@ -185,7 +185,7 @@ func TestEmptyFilesOfAJoinedNode(t *testing.T) {
 		t.Fatal(err)
 	}
 	cert, err := readCertificate(h, pkiDir+"/apiserver.crt")
-	if err != nil || lacks(cert, []string{"node-1", "10.77.0.11", "10.120.0.1", "kubernetes.default.svc.cloud.test"}) || !n.anew {
+	if err != nil || lacks(cert, []string{"node-1", "10.77.0.11", "10.120.0.1", "kubernetes.default.svc.cloud.test"}) || !n.recreated {
 		t.Errorf("%v %v, %v", cert.DNSNames, cert.IPAddresses, err)
 	}
 	if done, err := nameStep().Check(t.Context(), n); done || err != nil {
