@@ -87,7 +87,7 @@ unit: ## Run unit, golden and command-line tests
 # print its stack before CI ends.
 .PHONY: integration
 integration: ## Run the tests with a real etcd, kube-apiserver and MariaDB on loopback
-	OCADM_TEST_REQUIRE=1 go test -vet=off -timeout 40m ./test/integration/...
+	OCADM_TEST_REQUIRE=1 go test -vet=off -timeout 50m ./test/integration/...
 
 .PHONY: test-mysql
 test-mysql: ## Run the database tests with Oracle's MySQL from Debian unstable instead of MariaDB
