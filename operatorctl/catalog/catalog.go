@@ -4,11 +4,10 @@
 package catalog
 
 import (
-	"cmp"
-
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
+	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/operatorctl/component"
 )
 
@@ -134,12 +133,22 @@ func usualRights() *corev1.SecurityContext {
 	return &corev1.SecurityContext{AllowPrivilegeEscalation: new(false)}
 }
 
-// service adds the defaults of an ordinary service of the cloud to its entry. It has a block and a status key of its own name, starts after keystone,
+var (
+	blocks v1alpha1.OnecloudClusterSpec
+	legacy v1alpha1.Legacy
+)
+
+// service adds the defaults of an ordinary service of the cloud to its entry. It uses the block and status key of its own name, if any, starts after keystone,
 // runs the cloud's image, answers /ping, creates its tables when it starts (or in an init container with DBInit), and has a Service of its own name with
 // one port.
 func service(port int32, c component.Component) component.Component {
-	c.SpecKey = cmp.Or(c.SpecKey, c.Name)
-	c.StatusKey = cmp.Or(c.StatusKey, c.SpecKey)
+	// Services of the earlier API have their own block in the spec, and a key in the status; others are set in spec.components.
+	if c.SpecKey == "" && blocks.Component(c.Name) != nil {
+		c.SpecKey = c.Name
+	}
+	if c.StatusKey == "" && legacy.Workload(c.SpecKey) != nil {
+		c.StatusKey = c.SpecKey
+	}
 	if c.After == nil {
 		c.After = []string{"keystone"}
 	}
