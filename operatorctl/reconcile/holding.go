@@ -253,10 +253,15 @@ func (h *holding) holdEffects(s State, d *Desired, pending map[string]bool) []ef
 		}
 	}
 	maps.DeleteFunc(d.release.calm, func(_, hash string) bool { return hash == "" })
+	off := map[string]bool{}
+	for _, c := range d.Components {
+		off[c.Name] = !c.Enabled
+	}
 	var out []effects.Effect
 	dropped := map[string]bool{}
 	for _, e := range d.Effects {
-		if before, there := base[e.Key]; there && before == e.Hash {
+		// What retires a component that is off is never left to an update: the cloud may have been rolled back to a release without it.
+		if before, there := base[e.Key]; there && before == e.Hash && !off[e.Component] {
 			hash := had(e.Key)
 			if hash == "" {
 				dropped[e.Key], pending[e.Component] = true, true

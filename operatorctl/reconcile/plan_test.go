@@ -16,6 +16,7 @@ import (
 	"yunion.io/x/ocadm/operatorctl/component"
 	"yunion.io/x/ocadm/operatorctl/effects"
 	"yunion.io/x/ocadm/operatorctl/engine"
+	"yunion.io/x/ocadm/operatorctl/release"
 )
 
 // twoComponents returns a cloud with two components, the first with a database; nothing is live yet.
@@ -138,5 +139,19 @@ func TestPreparation(t *testing.T) {
 	s.Secrets.issued = true
 	if p := planPreparation(s); p.due() {
 		t.Errorf("%+v", p)
+	}
+}
+
+// A cloud that was rolled back to a release without a component retires it at once: an update of the operator has nothing to do with it.
+func TestRetiredAfterARollback(t *testing.T) {
+	s, d := twoComponents()
+	d.Components[1].Enabled = false
+	s.Releases.current = &release.Release{}
+	s.Cloud.Status.Effects = map[string]string{"endpoints/second": "registered", "setup/first": "earlier build"}
+	d.Effects = []effects.Effect{{Key: "endpoints/second", Component: "second", Hash: "retired"}, {Key: "setup/first", Component: "first", Hash: "this build"}}
+	pending := map[string]bool{}
+	got := (&holding{base: &Desired{Effects: slices.Clone(d.Effects)}}).holdEffects(s, d, pending)
+	if len(got) != 2 || got[0].Hash != "retired" || got[1].Hash != "earlier build" || pending["second"] || !pending["first"] {
+		t.Errorf("%+v, pending %v", got, pending)
 	}
 }

@@ -7,13 +7,15 @@ import (
 	"strings"
 	"testing"
 
+	"k8s.io/apimachinery/pkg/api/meta"
+
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/test/env"
 	"yunion.io/x/ocadm/test/fakecloud/program"
 )
 
 // TestNewComponentIsRemoved updates to a release with a new component. When the update is reverted, the component's database and account are
-// removed, but not those that existed before. A successful update creates them again.
+// removed, but not those that existed before. A successful update creates them again, and a later rollback keeps them.
 func TestNewComponentIsRemoved(t *testing.T) {
 	u := newUpdated(t, []string{"keystone", "region", "aiproxy"}, patient)
 	if c := env.Component(u.Cloud(), "aiproxy"); c.State != v1alpha1.Disabled {
@@ -72,4 +74,12 @@ func TestNewComponentIsRemoved(t *testing.T) {
 		t.Errorf("%s: %s; aiproxy is %s: %s", o.Status.Phase, o.Status.Message, c.State, c.Message)
 	}
 	there("updated", true, true)
+
+	// A later rollback keeps its database, and stops offering it to users. The operator is unchanged, so an update has nothing to do.
+	offered := u.Cloud().Status.Effects["endpoints/aiproxy"]
+	u.rollback(t, o)
+	there("rolled back", true, true)
+	u.UntilCloud(func(cr *v1alpha1.OnecloudCluster) bool {
+		return offered != "" && cr.Status.Effects["endpoints/aiproxy"] != offered && !meta.IsStatusConditionTrue(cr.Status.Conditions, v1alpha1.ConditionUpdateAvailable)
+	})
 }
