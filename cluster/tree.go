@@ -138,7 +138,7 @@ func (s Status) facts() (list []string) {
 	}
 	add("update", progress)
 	add("operation", s.Operation)
-	add("update failed", s.UpdateFailed)
+	add("operation failed", s.UpdateFailed)
 	add("nodes", s.NodesNotReady)
 	add("not highly available", s.NotSpread)
 	add("no proven backup", s.NotProven)

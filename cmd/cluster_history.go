@@ -63,6 +63,9 @@ func newClusterDiff(a *app) *cobra.Command {
 		Example: "  ocadm cluster diff\n  ocadm cluster diff --version v4.0.4 -o diff\n  ocadm cluster diff -f cloud.yaml -o json\n  ocadm cluster diff 3 5",
 		Args:    arguments(cobra.MaximumNArgs(2)),
 		RunE: func(c *cobra.Command, args []string) error {
+			if err := checkVersion(c, p.Update.Version); err != nil {
+				return err
+			}
 			var revisions []int
 			for _, arg := range args {
 				n, err := strconv.Atoi(arg)

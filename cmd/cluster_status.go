@@ -99,7 +99,7 @@ func statusTable(p *page, s cluster.Status, now time.Time) {
 	p.line("cloud %s/%s, version %s: %s\n%d of %d components are available%s", s.Namespace, s.Name, cmp.Or(s.Version, "-"), state, available, all, idle)
 	for _, fact := range []struct{ title, text string }{
 		{"blocked: ", s.Blocked}, {"", s.NodesNotReady}, {"not highly available: ", s.NotSpread}, {"database: ", s.Database}, {"no proven backup: ", s.NotProven},
-		{"operation: ", s.Operation}, {"update failed: ", s.UpdateFailed}, {"update available: ", s.UpdateAvailable}, {"", certificates(s.Certificates)},
+		{"operation: ", s.Operation}, {"operation failed: ", s.UpdateFailed}, {"update available: ", s.UpdateAvailable}, {"", certificates(s.Certificates)},
 	} {
 		if fact.text != "" {
 			p.line("%s%s", fact.title, fact.text)

@@ -3,6 +3,7 @@
 package cmd
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 
@@ -37,6 +38,9 @@ func newClusterCreate(a *app) *cobra.Command {
 				if c.Flags().Changed(old) {
 					a.warn("--%s no longer has an effect", old)
 				}
+			}
+			if err := checkVersion(c, o.Version); err != nil {
+				return err
 			}
 			return f.withCloud(c, func(ctx context.Context, k client.WithWatch) error { return a.createCloud(ctx, k, &f, o) })
 		},
@@ -139,7 +143,7 @@ func newClusterUpdate(a *app) *cobra.Command {
 			if c.Flags().Changed("disable-resource-management") {
 				u.DisableResourceManagement = &noLimits
 			}
-			if err := somethingToUpdate(u); err != nil {
+			if err := cmp.Or(checkVersion(c, u.Version), somethingToUpdate(u)); err != nil {
 				return err
 			}
 			if rehearse && noBackup {
@@ -189,6 +193,17 @@ func newClusterUpdate(a *app) *cobra.Command {
 	fs.BoolVar(&noLimits, "disable-resource-management", false, "set no resource requests and limits on the components")
 	addEdition(fs, &u.Edition, "edition of the cloud")
 	return c
+}
+
+// checkVersion rejects a mistyped --version, and an empty one, which an unset variable of a script leaves.
+func checkVersion(c *cobra.Command, given string) error {
+	if given == "" && c.Flags().Changed("version") {
+		return misused("--version is empty", "give a version, for example v4.0.3, or leave --version out")
+	}
+	if hint := version.CloudHint(given); hint != "" {
+		return misused(fmt.Sprintf("%q is not the version of a release", given), hint)
+	}
+	return nil
 }
 
 func somethingToUpdate(u cluster.Update) error {
@@ -244,7 +259,7 @@ func newClusterRollback(a *app) *cobra.Command {
 	var f cloudFlags
 	var revision int
 	var onFailure string
-	var restoreDatabases, keepDatabases bool
+	var restoreDatabases, keepDatabases, dryRun bool
 	c := &cobra.Command{
 		Use:   "rollback",
 		Short: "Roll the cloud back to an earlier release",
@@ -252,17 +267,21 @@ func newClusterRollback(a *app) *cobra.Command {
 			"cluster history lists the releases.\n\n" +
 			"If tables have changed since then, the command refuses until you decide about the databases. --restore-databases restores those with\n" +
 			"changed tables, from the copies that the update away from that release made. The cloud loses what was written since; the operation lists\n" +
-			"it and saves it separately. --keep-databases leaves the databases as they are: services of the earlier release may not work with them.",
-		Example: "  ocadm cluster rollback --wait\n  ocadm cluster rollback --to 3 --restore-databases --wait",
+			"it and saves it separately. --keep-databases leaves the databases as they are: services of the earlier release may not work with them.\n\n" +
+			"--dry-run does not change the cloud: it names the release, runs the checks and pulls the images.",
+		Example: "  ocadm cluster rollback --dry-run\n  ocadm cluster rollback --wait\n  ocadm cluster rollback --to 3 --restore-databases --wait",
 		Args:    arguments(cobra.NoArgs),
 		RunE: func(c *cobra.Command, _ []string) error {
 			if revision < 0 {
 				return misused(fmt.Sprintf("--to %d is not a revision", revision), "ocadm cluster history")
 			}
+			spec := v1alpha1.OnecloudOperationSpec{Cloud: f.name, Action: v1alpha1.ActionRollback, Requester: requester(), OnFailure: v1alpha1.OnFailure(onFailure),
+				Rollback: &v1alpha1.RollbackParameters{Revision: revision, RestoreDatabases: restoreDatabases, KeepDatabases: keepDatabases}}
+			if dryRun {
+				spec.Action, f.wait = v1alpha1.ActionCheck, true
+			}
 			return f.withCloud(c, func(ctx context.Context, k client.WithWatch) error {
-				return a.operate(ctx, k, &f, &cluster.Operation{Spec: v1alpha1.OnecloudOperationSpec{Cloud: f.name, Action: v1alpha1.ActionRollback,
-					Requester: requester(), OnFailure: v1alpha1.OnFailure(onFailure), Rollback: &v1alpha1.RollbackParameters{Revision: revision,
-						RestoreDatabases: restoreDatabases, KeepDatabases: keepDatabases}}})
+				return a.operate(ctx, k, &f, &cluster.Operation{Spec: spec})
 			})
 		},
 	}
@@ -272,7 +291,9 @@ func newClusterRollback(a *app) *cobra.Command {
 	c.Flags().BoolVar(&keepDatabases, "keep-databases", false, "leave the databases as they are, although tables have changed since")
 	c.MarkFlagsMutuallyExclusive("restore-databases", "keep-databases")
 	c.Flags().IntVar(&revision, "to", 0, "revision of the release (default: the latest earlier one with different contents, except those of a reverted update or rollback)")
+	c.Flags().BoolVar(&dryRun, "dry-run", false, "run the checks and have the nodes pull the images, without changing the cloud")
 	addOnFailure(c.Flags(), &onFailure)
+	c.MarkFlagsMutuallyExclusive("dry-run", "on-failure")
 	return c
 }
 

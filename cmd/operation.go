@@ -139,6 +139,9 @@ func newOperationCheck(a *app) *cobra.Command {
 		Example: "  ocadm operation check\n  ocadm operation check --version v4.0.5\n  ocadm operation check -o json | jq '.status.findings'",
 		Args:    arguments(cobra.NoArgs),
 		RunE: func(c *cobra.Command, _ []string) error {
+			if err := checkVersion(c, version); err != nil {
+				return err
+			}
 			o := &cluster.Operation{Spec: v1alpha1.OnecloudOperationSpec{Cloud: f.name, Action: v1alpha1.ActionCheck, Requester: requester()}}
 			if version != "" {
 				o.Spec.Update = &v1alpha1.UpdateParameters{Version: version, AllowDowngrade: downgrade}

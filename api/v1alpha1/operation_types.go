@@ -179,7 +179,7 @@ type MachineParameters struct {
 // OnecloudOperationSpec describes the task of an operation. It cannot change.
 //
 // +kubebuilder:validation:XValidation:rule="!has(self.update) || self.action in ['Check', 'Update', 'Rehearse']",message="update belongs to actions Check, Update and Rehearse",fieldPath=".update"
-// +kubebuilder:validation:XValidation:rule="!has(self.rollback) || self.action == 'Rollback'",message="rollback belongs to action Rollback",fieldPath=".rollback"
+// +kubebuilder:validation:XValidation:rule="!has(self.rollback) || self.action == 'Rollback' || self.action == 'Check' && !has(self.update)",message="rollback belongs to action Rollback, or to Check without update",fieldPath=".rollback"
 // +kubebuilder:validation:XValidation:rule="has(self.machine) == (self.action in ['PrecheckMachine', 'CompareMachines', 'JoinMachine', 'RemoveMachine'])",message="an action of a machine has machine, and no other has",fieldPath=".machine"
 // +kubebuilder:validation:XValidation:rule="!has(self.machine) || !has(self.machine.others) || self.action == 'CompareMachines'",message="others belongs to action CompareMachines",fieldPath=".machine.others"
 // +kubebuilder:validation:XValidation:rule="!has(self.backup) || self.action == 'Backup'",message="backup belongs to action Backup",fieldPath=".backup"

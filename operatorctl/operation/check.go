@@ -20,16 +20,37 @@ import (
 	"yunion.io/x/ocadm/operatorctl/status"
 )
 
-// check checks whether an update could begin, and changes nothing. Findings do not stop it from checking the images, so that one run reports everything to
-// repair. An update itself ends at the first step that fails, because pulling would be pointless.
+// check checks whether an update or a rollback could begin, and changes nothing. Findings do not stop it from checking the images, so that one run reports
+// everything to repair. The operation itself ends at the first step that fails, because pulling would be pointless.
 func check() Action {
 	looks, pulls := checks(), pull(pullRendered, remedyUpdate)
-	look, find := looks.Run, pulls.Run
-	looks.Run = func(ctx context.Context, r *Run, report workflow.Reporter) error {
+	back, pullsBack := checkRollback(), pull(pullKept, remedyRollback)
+	looks.Run, pulls.Run = reportsAll(either(looks.Run, back.Run)), withEarlier(either(pulls.Run, pullsBack.Run))
+	return Action{Name: v1alpha1.ActionCheck, Short: "Run the checks of an update or a rollback without changing anything", Timeout: 4 * time.Hour,
+		Steps: []Step{looks, pulls}}
+}
+
+type runStep = func(context.Context, *Run, workflow.Reporter) error
+
+// either runs the step of an update, or that of a rollback if one is checked.
+func either(update, rollback runStep) runStep {
+	return func(ctx context.Context, r *Run, report workflow.Reporter) error {
+		if r.Operation.Spec.Rollback != nil {
+			return rollback(ctx, r, report)
+		}
+		return update(ctx, r, report)
+	}
+}
+
+// reportsAll reports the findings of the first step and continues, unless there is no release whose images could be pulled.
+func reportsAll(look runStep) runStep {
+	return func(ctx context.Context, r *Run, report workflow.Reporter) error {
 		err := look(ctx, r, report)
 		list := finding.Of(err)
-		wrongWay := func(f finding.Finding) bool { return f.Code == codeSkipped || f.Code == codeBack } // its images would be of no use
-		if len(list) == 0 || r.Operation.Spec.Update == nil || slices.ContainsFunc(list, wrongWay) {
+		wrongWay := func(f finding.Finding) bool {
+			return slices.Contains([]string{codeUnknown, codeSkipped, codeBack}, f.Code)
+		}
+		if len(list) == 0 || r.Operation.Spec.Update == nil && r.Status().Target == nil || slices.ContainsFunc(list, wrongWay) {
 			return err
 		}
 		for _, f := range list {
@@ -37,7 +58,11 @@ func check() Action {
 		}
 		return nil
 	}
-	pulls.Run = func(ctx context.Context, r *Run, report workflow.Reporter) error {
+}
+
+// withEarlier adds the findings of the first step to those of the second.
+func withEarlier(find runStep) runStep {
+	return func(ctx context.Context, r *Run, report workflow.Reporter) error {
 		earlier := earlierFindings(r.Status().Findings)
 		err := find(ctx, r, report)
 		if more := finding.Of(err); len(earlier) > 0 && (err == nil || len(more) > 0) {
@@ -45,7 +70,6 @@ func check() Action {
 		}
 		return err
 	}
-	return Action{Name: v1alpha1.ActionCheck, Short: "Run the checks of an update without changing anything", Timeout: 4 * time.Hour, Steps: []Step{looks, pulls}}
 }
 
 // earlierFindings returns the errors that an earlier step left in the status.
@@ -166,7 +190,8 @@ func migratedSince(ctx context.Context, r *Run, cloud *v1alpha1.OnecloudCluster,
 	if p == nil {
 		p = &v1alpha1.RollbackParameters{}
 	}
-	remedy := fmt.Sprintf("ocadm cluster rollback --to %d --restore-databases, which loses all data written since; or use --keep-databases instead", to.Revision)
+	remedy := fmt.Sprintf("ocadm cluster rollback --to %d --restore-databases: the cloud loses what was written since, which is saved in databases ocadm_saved_…; "+
+		"or, to leave the databases as they are: --keep-databases", to.Revision)
 	v, there, err := r.openVault(ctx, cloud)
 	if !there && err == nil || p.KeepDatabases {
 		return nil, nil

@@ -167,7 +167,7 @@ func way(f facts) finding.List {
 var numbers = regexp.MustCompile(`^v?([0-9]+\.[0-9]+)\.([0-9]+)`)
 
 // Codes of the findings that reject a version.
-const codeSkipped, codeBack = "OCA-7060", "OCA-7061"
+const codeUnknown, codeSkipped, codeBack = "OCA-7059", "OCA-7060", "OCA-7061"
 
 // releaseOf returns the index of a version's minor release, and its patch number. An update goes from one minor release to the next. known is false for
 // anything but the version of a release, such as the tag of a custom build.
@@ -181,8 +181,24 @@ func releaseOf(tag string) (minor, patch int, known bool) {
 	return minor, patch, minor >= 0
 }
 
-// path judges an update between two versions. Tags that are not versions of a release are not judged.
+// unknown rejects mistyped versions, and versions of releases that this operator does not know: it would create only the components of those it knows.
+func unknown(to string) finding.List {
+	const what = "The cloud has no such version"
+	if hint := version.CloudHint(to); hint != "" {
+		return finding.List{finding.New(codeUnknown, what, fmt.Sprintf("%q is not the version of a release", to), hint)}
+	}
+	if _, _, known := releaseOf(to); !known && numbers.MatchString(to) {
+		return finding.List{finding.New(codeUnknown, what, fmt.Sprintf("operator %s does not know the release of %s; it knows %s", version.Version, to,
+			strings.Join(version.CloudReleases(), ", ")), "correct the version; if it is newer than the operator, update ocadm and the operator first: docs/upgrade.md")}
+	}
+	return nil
+}
+
+// path judges an update between two versions. Tags that are not versions, such as those of other builds, are not judged.
 func path(from, to string, allowDowngrade bool) finding.List {
+	if list := unknown(to); len(list) > 0 {
+		return list
+	}
 	was, _, known := releaseOf(from)
 	is, _, too := releaseOf(to)
 	switch {
@@ -194,7 +210,8 @@ func path(from, to string, allowDowngrade bool) finding.List {
 	case earlier(from, to) && !allowDowngrade:
 		return finding.List{finding.New(codeBack, "The update goes back to an earlier release",
 			fmt.Sprintf("from %s to %s: its services revert database changes and may lose data", from, to),
-			"ocadm cluster rollback --restore-databases; or, if you accept the loss, ocadm cluster update --version "+to+" --allow-downgrade")}
+			"to go back to a release that the cloud ran, choose it in ocadm cluster history: ocadm cluster rollback --to REVISION --restore-databases; or, if you accept "+
+				"the loss, ocadm cluster update --version "+to+" --allow-downgrade")}
 	case earlier(from, to):
 		return finding.List{finding.Warn("OCA-7062", "The update goes back to an earlier release", fmt.Sprintf("from %s to %s", from, to),
 			"its services revert database changes and may lose data; to restore the earlier databases instead: ocadm cluster rollback --restore-databases")}

@@ -35,7 +35,14 @@ func TestPath(t *testing.T) {
 		{"v4.0.3", "v4.0.3-20260602.0", false, ""}, // a hot fix comes after its release
 		{"v4.0.3", "mine", false, ""},
 		{"mine", "v4.0.3", false, ""},
-		{"v4.0.3", "v4.1.0", false, ""}, // a release that this build does not know
+		{"v4.0.3", "v4.1.0", false, "OCA-7059"}, // a release that this build does not know
+		{"v4.0.3", "v9.9.9", true, "OCA-7059"},
+		{"v3.4.16", "v3.5.1", false, "OCA-7059"}, // it was never released
+		{"mine", "v5.0.0-rc.1", false, "OCA-7059"},
+		{"v4.0.3", "4.0.4", false, "OCA-7059"},
+		{"v4.0.3", "v4.0", false, "OCA-7059"},
+		{"v4.0.3", "latest", false, "OCA-7059"},
+		{"4.0.3", "v4.0.4", false, ""}, // a cloud that another operator created
 	} {
 		code := ""
 		if l := path(c.from, c.to, c.allow); len(l) > 0 {

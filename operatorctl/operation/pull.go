@@ -40,7 +40,8 @@ func pull(next func(context.Context, *Run) (*release.Release, error), remedy str
 	return Step{
 		Name: "pull", Short: "Pull the images of the release on the nodes", ReadOnly: true, Patience: pullPatience,
 		Skip: skipIf("no target release was specified", func(r *Run) bool {
-			return r.Operation.Spec.Action == v1alpha1.ActionCheck && r.Operation.Spec.Update == nil
+			spec := r.Operation.Spec
+			return spec.Action == v1alpha1.ActionCheck && spec.Update == nil && spec.Rollback == nil
 		}),
 		Run: func(ctx context.Context, r *Run, report workflow.Reporter) error {
 			to, err := next(ctx, r)

@@ -17,6 +17,7 @@ import (
 
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/internal/mysql"
+	"yunion.io/x/ocadm/internal/version"
 )
 
 // KeepImages makes reset keep container images for the next init.
@@ -262,6 +263,9 @@ func (v *validation) cloud() {
 	c := v.c.Cloud
 	if c.Version != "" && !imageTag.MatchString(c.Version) {
 		v.add("cloud.version", fmt.Sprintf("%q is not a valid image tag", c.Version))
+	}
+	if hint := version.CloudHint(c.Version); hint != "" {
+		v.add("cloud.version", fmt.Sprintf("%q is not the version of a release: %s", c.Version, hint))
 	}
 	if !imageTag.MatchString(c.OperatorVersion) {
 		v.add("cloud.operatorVersion", fmt.Sprintf("%q is not a valid image tag", c.OperatorVersion))

@@ -22,13 +22,13 @@ func (s *suite) noImages(t *testing.T) {
 		return out
 	}
 	before := generations()
-	out, err := s.On(ctx, 1, scenario.Ocadm, "cluster", "update", "--version", "v9.9.9", "--wait", "--timeout", "10m")
+	out, err := s.On(ctx, 1, scenario.Ocadm, "cluster", "update", "--version", "v4.0.99", "--wait", "--timeout", "10m")
 	if err == nil {
 		t.Fatalf("the update succeeded: %s", out)
 	}
 	t.Logf("%v\n%s", err, out)
 	text := err.Error() + out
-	for _, want := range []string{"OCA-7068", " images of ", "keystone:v9.9.9", "region:v9.9.9", "host:v9.9.9", "nodes node1, node2"} {
+	for _, want := range []string{"OCA-7068", " images of ", "keystone:v4.0.99", "region:v4.0.99", "host:v4.0.99", "nodes node1, node2"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("%q is missing in %s", want, text)
 		}

@@ -90,6 +90,12 @@ func TestMigratedDatabasesAreRestored(t *testing.T) {
 		}
 	}
 	m.SQL(m.DB, "INSERT INTO keystone.kept VALUES (2)")
+	e.Operation("trial", v1alpha1.OnecloudOperationSpec{Action: v1alpha1.ActionCheck, Rollback: &v1alpha1.RollbackParameters{Revision: from}})
+	o = e.UntilOperation("trial", env.Ended)
+	if f := o.Status.Findings; o.Status.Phase != v1alpha1.OperationFailed || len(f) != 1 || f[0].Code != "OCA-7066" || o.Status.Target == nil ||
+		o.Status.Steps[1].Start.IsZero() || e.Cloud().Status.Release.Version != "v4.0.4" {
+		t.Errorf("the check of a rollback: %+v", o.Status)
+	}
 	e.Operation("careless", v1alpha1.OnecloudOperationSpec{Action: v1alpha1.ActionRollback, Rollback: &v1alpha1.RollbackParameters{Revision: from}})
 	o = e.UntilOperation("careless", env.Ended)
 	if f := o.Status.Findings; o.Status.Phase != v1alpha1.OperationFailed || len(f) != 1 || f[0].Code != "OCA-7066" ||

@@ -202,7 +202,7 @@ func (e *cloudTest) isRefused(version, inForce, code, next string) {
 			e.Errorf("%q is missing in %s: %s", want, c.Reason, c.Message)
 		}
 	}
-	if out, _ := ocadm(e.Env, "cluster", "status"); !strings.Contains(out, "update failed: "+c.Message) { // it need not be Ready
+	if out, _ := ocadm(e.Env, "cluster", "status"); !strings.Contains(out, "operation failed: "+c.Message) { // it need not be Ready
 		e.Errorf("status does not say it:\n%s", out)
 	}
 	if out, _ := ocadm(e.Env, "why"); !strings.Contains(out, "OCA-7551") { // listed below the Deployment of the operator, which this process replaces
