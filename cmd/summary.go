@@ -37,7 +37,7 @@ func (a *app) summary(f runFlags, res workflow.Result) {
 	}
 	say := func(format string, args ...any) { fmt.Fprintf(a.Err, format+"\n", args...) }
 	if f.run.DryRun {
-		say("\nNothing was changed. %d phases would run, %d are already done, %d do not apply.",
+		say("\nNothing was changed. Phases to run: %d, already done: %d, not applicable: %d.",
 			counts[workflow.Planned], counts[workflow.Unchanged], counts[workflow.Skipped])
 		return
 	}
@@ -55,6 +55,6 @@ func (a *app) summary(f runFlags, res workflow.Result) {
 		say("\nTime of each phase (some overlap):")
 		_ = ui.Table(a.Err, nil, times) // only the display failed
 	}
-	say("\nDone in %s: %d phases ran, %d were already done, %d did not apply.", ui.Seconds(res.Duration),
+	say("\nDone in %s. Phases run: %d, already done: %d, not applicable: %d.", ui.Seconds(res.Duration),
 		counts[workflow.Done], counts[workflow.Unchanged], counts[workflow.Skipped])
 }
