@@ -228,6 +228,12 @@ func undoEverything(_ context.Context, h *host.Host, r workflow.Reporter) error 
 		r.Changed("removed %s", downloadDir)
 	}
 	for _, e := range h.Ledger.Created(host.KindFile, host.KindDir) {
+		if owned.OfKubeadm(e) && !h.Files.Exists(e.Name) { // such as a manifest that "ocadm move" changed while its pod was stopped
+			if err := h.Ledger.Forget(e.Kind, e.Name); err != nil {
+				return err
+			}
+			continue
+		}
 		if err := h.Files.Undo(e); err != nil {
 			return err
 		}

@@ -45,6 +45,15 @@ func TestResetUndoesEverything(t *testing.T) {
 	if err := m.Files.WriteFile("/etc/ocadm/other", []byte("written by another phase"), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	// A manifest of kubeadm that was changed while its static pod was stopped, and is gone with the node.
+	const stopped = "/etc/kubernetes/tmp/kubeadm-stopped-by-ocadm/etcd.yaml"
+	m.put(t, stopped, "--listen-client-urls=https://192.0.2.1:2379")
+	if err := m.Files.WriteFile(stopped, []byte("--listen-client-urls=https://192.0.2.9:2379"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := m.Files.RemoveAll("/etc/kubernetes/tmp"); err != nil {
+		t.Fatal(err)
+	}
 	// A download interrupted by the end of init.
 	if err := m.Files.Mkdir(downloadDir, 0o700); err != nil {
 		t.Fatal(err)

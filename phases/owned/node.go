@@ -147,13 +147,17 @@ func Forget(h *host.Host) error {
 	return nil
 }
 
-// theirs reports whether a path must not be removed with the node: it existed before, or undoing the ledger restores it. If the ledger lists a Kubernetes file
-// as changed, and it did not exist before the node, then kubeadm made it, which records nothing: "ocadm move" and "ocadm ha enable" change such files later.
+// OfKubeadm reports whether a file that ocadm changed is one that kubeadm made, which records nothing: it is a Kubernetes file and did not exist before the
+// node. "ocadm move" and "ocadm ha enable" change such files. They go with the node, so there is nothing to restore.
+func OfKubeadm(e host.Entry) bool {
+	return e.Op == host.Changed && !e.Before && (strings.HasPrefix(e.Name, kubernetesDir+"/") || strings.HasPrefix(e.Name, kubeletDir+"/"))
+}
+
+// theirs reports whether a path must not be removed with the node: it existed before, or undoing the ledger restores it.
 func theirs(h *host.Host, name string) bool {
 	for _, k := range []host.Kind{host.KindFile, host.KindDir} {
 		e, ok := h.Ledger.Get(k, name)
-		ofKubeadm := !e.Before && (strings.HasPrefix(name, kubernetesDir+"/") || strings.HasPrefix(name, kubeletDir+"/"))
-		if ok && (e.Op == host.Found || e.Op == host.Changed && !ofKubeadm) {
+		if ok && (e.Op == host.Found || e.Op == host.Changed && !OfKubeadm(e)) {
 			return true
 		}
 	}
