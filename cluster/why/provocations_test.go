@@ -170,7 +170,7 @@ func others() []provocation {
 			s.effect("region", "database/region: connecting to 10.0.0.5:3306: dial tcp 10.0.0.5:3306: connect: connection refused")
 		}},
 		{"database-password", func(s *Snapshot) {
-			s.effect("region", "database/region: Error 1045 (28000): Access denied for user 'root'@'10.0.0.1' (using password: ***")
+			s.effect("region", "database/region: Error 1045 (28000): Access denied for user 'root'@'10.0.0.1' (using password: YES)")
 		}},
 		{"database-account", func(s *Snapshot) {
 			s.logs("default-region", "[fatal] Error 1045 (28000): Access denied for user 'yunioncloud'@'10.0.0.1'")

@@ -10,6 +10,8 @@ import (
 // lineLimit is the maximum number of bytes quoted from a log line.
 const lineLimit = 300
 
+const timestamp = `\d{4}[-/]\d\d[-/]\d\d[ T]\d\d:\d\d:\d\d([.,]\d+)?(Z|[+-]\d\d:?\d\d)?`
+
 var (
 	// loudest matches lines that explain why a program terminated, strongest mark first. The services log "[fatal 2026-…] message".
 	loudest = []*regexp.Regexp{
@@ -17,8 +19,8 @@ var (
 	}
 	// frame matches a line of a Go stack trace: a file and offset, a call, the head of a goroutine, registers.
 	frame = regexp.MustCompile(`^\t|\.go:\d+( \+0x[0-9a-f]+)?$|\+0x[0-9a-f]+$|^goroutine \d+|^created by |^[\w./*()-]+\(.*\)$|^\[signal |^exit status \d+$`)
-	// moment matches the timestamp of a line. It is removed so that every round of a crash loop gives the same message.
-	moment = regexp.MustCompile(`\d{4}[-/]\d\d[-/]\d\d[ T]\d\d:\d\d:\d\d([.,]\d+)?(Z|[+-]\d\d:?\d\d)? ?`)
+	// moment matches the timestamp of a line, with the brackets around it. It is removed so that every round of a crash loop gives the same message.
+	moment = regexp.MustCompile(`(\[` + timestamp + `\]|` + timestamp + `) ?`)
 )
 
 // lastWords selects the line that explains why a container terminated from the end of its log (at most 2048 bytes or 80 lines, see FallbackToLogsOnError

@@ -47,6 +47,7 @@ func TestWhyAContainerEnded(t *testing.T) {
 		{"nothing but a trace", "\t/x/main.go:3 +0x1d\n", "/x/main.go:3 +0x1d"},
 		{"nothing", "\n \n", ""},
 		{"times of all kinds", "2026/11/22 05:10:02 fatal: x\n", "fatal: x"},
+		{"a time in brackets", "[2026-11-22 05:10:02.123] [fatal] database schema not in sync!\n", "[fatal] database schema not in sync!"},
 		{"too long", "error: " + strings.Repeat("é", 200), "error: " + strings.Repeat("é", 146) + "…"},
 	} {
 		crash := waiting("CrashLoopBackOff", "back-off")

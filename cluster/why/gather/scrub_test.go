@@ -85,6 +85,9 @@ func TestTakenOut(t *testing.T) {
 		`err="container &Container{Name:main,Env:[]EnvVar{EnvVar{Name:DB_PASSWORD,Value:***,ValueFrom:nil,},EnvVar{Name:MODE,Value:x,ValueFrom:nil,},}"`,
 		`env {"name":"S3_SECRET_KEY","value":"abcdefg"} {\"name\":\"A_TOKEN\",\"value\":\"xyz\"}`: `env {"name":"S3_SECRET_KEY","value":"***"} {\"name\":\"A_TOKEN\",\"value\":\"***\"}`,
 		"secret-key: wJalrXUtn": "secret-key: ***",
+		"Access denied for user 'region'@'10.0.0.1' (using password: YES); retry": "Access denied for user 'region'@'10.0.0.1' (using password: YES); retry",
+		"denied (using password: NO), password: YES, token=abc":                   "denied (using password: NO), password: ***, token=***",
+		"denied (using password: YESterday) (using password: hunter2)":            "denied (using password: *** (using password: ***",
 	} {
 		s := &why.Snapshot{Cloud: &v1alpha1.OnecloudCluster{}, Logs: []why.Log{{Lines: []string{said}}},
 			Machines: []why.Machine{{Journals: map[string][]string{"kubelet": {said}}}},
