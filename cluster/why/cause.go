@@ -162,14 +162,46 @@ func find(f *facts, causes []Cause) []Found {
 			}
 			old := &out[i]
 			old.via = append(old.via, h.Via...)
-			for _, e := range h.Evidence {
-				if len(old.Evidence) < evidenceLimit && !slices.Contains(old.Evidence, e) {
-					old.Evidence = append(old.Evidence, e)
-				}
-			}
+			old.Evidence = evidenceOf(old.Evidence, h.Evidence)
 		}
 	}
 	return out
+}
+
+// merged joins what was found twice: the message of a component quotes the log of its pod, and all pods of a component may say the same about it.
+// Otherwise the report would list a cause among what it explains.
+func (f *facts) merged(found []Found) []Found {
+	var out []Found
+	for _, x := range found {
+		i := slices.IndexFunc(out, func(y Found) bool { return f.repeats(x, y) })
+		if i < 0 {
+			out = append(out, x)
+			continue
+		}
+		if y := out[i]; x.On.isPod() && !y.On.isPod() { // the pod's has the values for a command
+			out[i], x = x, y
+		}
+		out[i].via = append(append(out[i].via, x.via...), x.On)
+		out[i].Evidence = evidenceOf(out[i].Evidence, x.Evidence)
+	}
+	return out
+}
+
+// repeats reports whether two findings are the same one about a component: one on the component itself, or both naming it.
+func (f *facts) repeats(x, y Found) bool {
+	name := f.ownerOf(x.On)
+	return x.ID == y.ID && name != "" && name == f.ownerOf(y.On) &&
+		(x.On.isPod() != y.On.isPod() || x.What == y.What && strings.Contains(x.What, name))
+}
+
+// evidenceOf adds lines to evidence, up to the limit.
+func evidenceOf(list, more []string) []string {
+	for _, e := range more {
+		if len(list) < evidenceLimit && !slices.Contains(list, e) {
+			list = append(list, e)
+		}
+	}
+	return list
 }
 
 // said returns the hits of Says: for each subject the first text that matches, with all further ones.

@@ -78,7 +78,7 @@ func Diagnose(s *Snapshot, name string) (r Report, ok bool) {
 	default:
 		return r, false
 	}
-	found := append(find(f, searched()), f.onMachines()...)
+	found := append(f.merged(find(f, searched())), f.onMachines()...)
 	g := graphOf(f, found)
 	r = Report{Symptom: symptom, Missing: s.Missing}
 	before := g.reach(symptom)

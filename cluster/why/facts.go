@@ -122,6 +122,17 @@ func (f *facts) pod(s Subject) *corev1.Pod {
 	return first(f.Pods, func(p *corev1.Pod) bool { return podSubject(p) == s })
 }
 
+// ownerOf returns the component that a subject is or belongs to, "" if none.
+func (f *facts) ownerOf(s Subject) string {
+	if kind, name := s.split(); kind == "component" {
+		return name
+	}
+	if p := f.pod(s); p != nil && p.Namespace == f.Namespace {
+		return p.Labels[v1alpha1.LabelComponent]
+	}
+	return ""
+}
+
 // component returns a component of the cloud in the snapshot, nil if it is unknown.
 func (f *facts) component(name string) *v1alpha1.ComponentStatus {
 	if f.Cloud == nil {

@@ -28,6 +28,8 @@ func componentSubject(name string) Subject        { return Subject("component/" 
 func nodeSubject(name string) Subject             { return Subject("node/" + name) }
 func claimSubject(namespace, name string) Subject { return Subject("claim/" + namespace + "/" + name) }
 
+func (s Subject) isPod() bool { return strings.HasPrefix(string(s), "pod/") }
+
 func (s Subject) split() (kind, name string) {
 	kind, name, _ = strings.Cut(string(s), "/")
 	return kind, name

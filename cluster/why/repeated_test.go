@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package why
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"yunion.io/x/ocadm/api/v1alpha1"
+)
+
+// A service that the database refuses logs that its tables are not in sync, too. The operator quotes the log, and all pods say the same: each problem
+// is reported once, and the account explains the tables.
+func TestFindingsAreReportedOnce(t *testing.T) {
+	s := healthy(t)
+	const account, tables = "Error 1045 (28000): Access denied for user 'yunioncloud'@'10.0.0.1'", "[fatal] database schema not in sync!"
+	second := *s.named("default-region").DeepCopy()
+	s.logs("default-region", account, tables)
+	second.Name = "second"
+	s.Pods = append(s.Pods, second)
+	s.logs("second", account, tables)
+	s.component("region", v1alpha1.Degraded, "PodsNotRunning", "0 of 2 pods ready; container main: CrashLoopBackOff, last exit 1: "+tables+"; "+account)
+	r, _ := Diagnose(s, "")
+	if r.Cause == nil || r.Cause.ID != "database-account" || !r.Cause.On.isPod() || len(r.Cause.Evidence) != evidenceLimit {
+		t.Fatalf("%+v", r.Cause)
+	}
+	if len(r.Others) > 0 {
+		t.Errorf("not explained: %+v", r.Others)
+	}
+	var codes []string
+	for _, x := range r.Consequences {
+		codes = append(codes, x.Code)
+		if x.ID == "database-schema" && !strings.Contains(x.Remedy, "logs default-region") {
+			t.Errorf("the command names no pod: %s", x.Remedy)
+		}
+	}
+	if slices.Contains(codes, r.Cause.Code) || strings.Count(strings.Join(codes, " "), "OCA-6103") != 1 {
+		t.Errorf("explained: %q", codes)
+	}
+}
