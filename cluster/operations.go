@@ -197,7 +197,8 @@ func Outcome(o *Operation) error {
 	if o.Status.Phase == v1alpha1.OperationSucceeded {
 		return nil
 	}
-	f := finding.New("OCA-7057", fmt.Sprintf("%s %s: %s", o.Spec.Action, o.Name, o.Status.Phase), o.Status.Message, "ocadm operation show "+o.Name+"; ocadm operation logs "+o.Name)
+	f := finding.New("OCA-7057", fmt.Sprintf("%s %s: %s", o.Spec.Action, o.Name, o.Status.Phase), brief(o, o.Status.Message),
+		"ocadm operation show "+o.Name+"; ocadm operation logs "+o.Name)
 	var all finding.List
 	for _, one := range o.Status.Findings {
 		if !one.Warning {
@@ -208,7 +209,7 @@ func Outcome(o *Operation) error {
 		return all
 	}
 	for _, one := range all {
-		f.Evidence = append(f.Evidence, one.Error())
+		f.Evidence = append(f.Evidence, one.Code+" "+one.Error())
 	}
 	return f
 }

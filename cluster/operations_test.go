@@ -3,6 +3,7 @@
 package cluster
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -86,6 +87,41 @@ func TestOperationTree(t *testing.T) {
 	lines := []string{"Update update-1 of cloud onecloud/default: Reverting", "back: waits for region"}
 	if d := cmp.Diff(lines, OperationChanges(before, o)); d != "" {
 		t.Error(d)
+	}
+}
+
+// A finding is printed once: messages name it by its code, and a table has one short line for each operation.
+func TestFindingOfAnOperationIsPrintedOnce(t *testing.T) {
+	o := oneOperation("update-1", v1alpha1.OperationFailed)
+	o.Status.Message = "phase check: Not available: region\nNot available: region\nNo backup: none; nothing was changed"
+	o.Status.Steps = []v1alpha1.OperationStep{{Name: "check", State: v1alpha1.StepFailed, Message: "Not available: region\nNot available: region\nNo backup: none"}}
+	o.Status.Findings = []v1alpha1.OperationFinding{{Code: "OCA-7051", What: "Not available", Cause: "region"}, {Code: "OCA-7052", What: "No backup", Cause: "none"}}
+	want := `Update update-1 of cloud onecloud/default: Failed: phase check: OCA-7051, OCA-7052; nothing was changed
+├─ ✗ check: OCA-7051, OCA-7052
+├─ error OCA-7051: Not available: region
+└─ error OCA-7052: No backup: none`
+	if d := cmp.Diff(want, strings.Join(OperationTree(o, at(10).Time), "\n")); d != "" {
+		t.Error(d)
+	}
+	lines := []string{"Update update-1 of cloud onecloud/default: Failed: phase check: OCA-7051, OCA-7052; nothing was changed", "check: failed: OCA-7051, OCA-7052"}
+	if d := cmp.Diff(lines, OperationChanges(nil, o)); d != "" {
+		t.Error(d)
+	}
+	if got := MessageLine(o); got != "phase check: OCA-7051, OCA-7052; nothing was changed" {
+		t.Errorf("%q", got)
+	}
+	o.Status.Findings = nil
+	if got := MessageLine(o); got != "phase check: Not available: region …" {
+		t.Errorf("%q", got)
+	}
+	if o.Status.Message = strings.Repeat("é", 100); MessageLine(o) != strings.Repeat("é", messageRunes)+" …" {
+		t.Errorf("%q", MessageLine(o))
+	}
+	paused := oneOperation("update-2", v1alpha1.OperationPaused)
+	paused.Status.Message = "Not available: region"
+	paused.Status.Findings = []v1alpha1.OperationFinding{{Code: "OCA-7051", What: "Not available", Cause: "region"}}
+	if f := finding.Of(Outcome(paused))[0]; f.Cause != "OCA-7051" || !slices.Equal(f.Evidence, []string{"OCA-7051 Not available: region"}) {
+		t.Errorf("%+v", f)
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/internal/finding"
 )
 
 // OperationTree draws an operation: its state, its plan, and each step with its time, progress and evidence. now is used for the times of running
@@ -26,6 +27,7 @@ func OperationTree(o *Operation, now time.Time) []string {
 		root.below = append(root.below, node{text: "plan: " + line})
 	}
 	for _, s := range o.Status.Steps {
+		s.Message = brief(o, s.Message)
 		n := node{text: stepLine(s, now)}
 		for _, line := range s.Evidence {
 			n.below = append(n.below, node{text: line})
@@ -49,9 +51,34 @@ func OperationTree(o *Operation, now time.Time) []string {
 func operationHeadline(o *Operation) string {
 	text := fmt.Sprintf("%s %s of cloud %s/%s: %s", o.Spec.Action, o.Name, o.Namespace, o.Spec.Cloud, cmp.Or(string(o.Status.Phase), "created"))
 	if o.Status.Message != "" && !o.Status.Phase.Active() || o.Status.Phase == v1alpha1.OperationPaused {
-		text += ": " + o.Status.Message
+		text += ": " + brief(o, o.Status.Message)
 	}
 	return text
+}
+
+// brief names the findings in a message by their codes: whoever prints the message also prints the findings.
+func brief(o *Operation, text string) string {
+	for _, f := range o.Status.Findings {
+		whole := finding.New(f.Code, f.What, f.Cause, f.Remedy).Error()
+		text = strings.ReplaceAll(strings.ReplaceAll(text, f.Code+" "+whole, f.Code), whole, f.Code)
+		text = strings.ReplaceAll(text, f.Code+"\n"+f.Code, f.Code)
+	}
+	return strings.ReplaceAll(text, "\nOCA-", ", OCA-")
+}
+
+// messageRunes is the maximum length of a message in a table.
+const messageRunes = 80
+
+// MessageLine returns the message of an operation for a table: one short line.
+func MessageLine(o *Operation) string {
+	line, _, more := strings.Cut(brief(o, o.Status.Message), "\n")
+	if runes := []rune(line); len(runes) > messageRunes {
+		line, more = string(runes[:messageRunes]), true
+	}
+	if more {
+		line += " …"
+	}
+	return line
 }
 
 // stepLine describes a step in one line.
@@ -121,6 +148,7 @@ func OperationChanges(before, after *Operation) []string {
 	}
 	for _, s := range after.Status.Steps {
 		old := was[s.Name]
+		s.Message, old.Message = brief(after, s.Message), brief(after, old.Message)
 		for _, line := range s.Evidence[min(len(old.Evidence), len(s.Evidence)):] {
 			out = append(out, s.Name+": "+line)
 		}

@@ -61,7 +61,7 @@ func operationTable(p *page, list []cluster.Operation) {
 	var rows [][]string
 	for _, o := range list {
 		rows = append(rows, []string{o.Name, o.Spec.Action, cmp.Or(string(o.Status.Phase), "-"), cmp.Or(o.Status.Step, "-"),
-			time.Since(o.CreationTimestamp.Time).Round(time.Second).String(), cmp.Or(o.Spec.Requester, "-"), o.Status.Message})
+			time.Since(o.CreationTimestamp.Time).Round(time.Second).String(), cmp.Or(o.Spec.Requester, "-"), cluster.MessageLine(&o)})
 	}
 	p.table([]string{"NAME", "ACTION", "PHASE", "STEP", "AGE", "REQUESTER", "MESSAGE"}, rows)
 }
