@@ -125,11 +125,11 @@ func late(key client.ObjectKey, cause, remedy string, err error) finding.Finding
 
 // notReady explains why a cloud is not ready: its components, or an operator that is not running.
 func notReady(ctx context.Context, c client.Client, key client.ObjectKey, last Status, err error) error {
-	f := late(key, last.Message, fmt.Sprintf("ocadm cluster status; kubectl -n %s get pods   # the cloud continues to start; to wait again: ocadm cluster status --wait",
+	f := late(key, last.Message, fmt.Sprintf("ocadm why; kubectl -n %s get pods   # the operator continues; to wait again: ocadm cluster status --wait",
 		key.Namespace), err)
-	if f.Evidence = last.Missing(); len(f.Evidence) > 0 {
-		f.Cause = f.Evidence[0]
-		if n := len(f.Evidence) - 1; n > 0 {
+	if missing := last.Missing(); len(missing) > 0 {
+		f.Cause, f.Evidence = missing[0], missing[1:] // the cause is not repeated
+		if n := len(f.Evidence); n > 0 {
 			f.Cause += fmt.Sprintf(" (and %d more)", n)
 		}
 	}
@@ -137,21 +137,19 @@ func notReady(ctx context.Context, c client.Client, key client.ObjectKey, last S
 	defer cancel()
 	d := &appsv1.Deployment{}
 	err = c.Get(ctx, client.ObjectKey{Namespace: DefaultNamespace, Name: OperatorName}, d)
+	blame := func(cause, remedy string) { f.Cause, f.Remedy, f.Evidence = cause, remedy, last.Missing() }
 	if apierrors.IsNotFound(err) {
-		f.Cause = "the operator is not installed: " + err.Error()
-		f.Remedy = "install it: ocadm operator install"
+		blame("the operator is not installed: "+err.Error(), "install it: ocadm operator install")
 		return f
 	}
 	if err != nil { // without access to the operator, report what the cloud says
 		return f
 	}
 	if ok, why := kube.Ready(d, nil); !ok {
-		f.Cause = "the operator does not run: " + why
-		f.Remedy = fmt.Sprintf("kubectl -n %s describe pods -l app=%s", DefaultNamespace, OperatorName)
+		blame("the operator does not run: "+why, fmt.Sprintf("kubectl -n %s describe pods -l app=%s", DefaultNamespace, OperatorName))
 	}
 	if watched := WatchedBy(d); !slices.Contains(watched, key.Namespace) && !slices.Contains(watched, "*") {
-		f.Cause = fmt.Sprintf("the operator does not manage namespace %s", key.Namespace)
-		f.Remedy = "ocadm operator namespace add " + key.Namespace
+		blame(fmt.Sprintf("the operator does not manage namespace %s", key.Namespace), "ocadm operator namespace add "+key.Namespace)
 	}
 	return f
 }

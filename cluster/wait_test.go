@@ -91,3 +91,22 @@ func held(t *testing.T) {
 		t.Errorf("a timeout in the hold: %v", err)
 	}
 }
+
+// At the timeout, the evidence does not repeat the cause.
+func TestCauseOfATimeoutIsNotRepeated(t *testing.T) {
+	k := fake.NewClientBuilder().WithScheme(kube.Scheme()).Build()
+	key := client.ObjectKey{Namespace: DefaultNamespace, Name: DefaultName}
+	last := Status{Components: []v1alpha1.ComponentStatus{{Name: "region", State: v1alpha1.Degraded, Message: "no image"}}}
+	denied := interceptor.NewClient(k, interceptor.Funcs{Get: func(context.Context, client.WithWatch, client.ObjectKey, client.Object, ...client.GetOption) error {
+		return context.DeadlineExceeded
+	}})
+	f := finding.Of(notReady(t.Context(), denied, key, last, context.DeadlineExceeded))[0]
+	if f.Cause != "region: Degraded: no image" || len(f.Evidence) > 0 || strings.Contains(f.Remedy, "start") {
+		t.Errorf("%+v", f)
+	}
+	last.Components = append(last.Components, v1alpha1.ComponentStatus{Name: "glance", State: v1alpha1.Waiting})
+	f = finding.Of(notReady(t.Context(), denied, key, last, context.DeadlineExceeded))[0]
+	if f.Cause != "region: Degraded: no image (and 1 more)" || !slices.Equal(f.Evidence, []string{"glance: Waiting"}) {
+		t.Errorf("%+v", f)
+	}
+}

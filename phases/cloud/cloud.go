@@ -222,14 +222,20 @@ func run(ctx context.Context, h *host.Host, r workflow.Reporter) error {
 	return host.WhilePodsMove(ctx, c, r, func() error { return cluster.Wait(ctx, c, o.Key(), Report(r)) })
 }
 
-// Report returns a function that turns a cloud's status into reports: each component once when it becomes Available, each new reason for waiting.
+// Report returns a function that turns a cloud's status into reports: each component once when it becomes Available, each new reason for waiting. What
+// was Available or Idle at first is only counted: of a change to one component, a user wants to see that one.
 func Report(r workflow.Reporter) func(cluster.Status) {
-	reported := map[string]string{}
+	var reported map[string]string
 	return func(s cluster.Status) {
 		available, all := s.Counts()
-		if all == 0 {
+		if all == 0 || available == all && !s.Ready { // no component shows the change yet
 			r.Waiting("cloud", s.Message)
 			return
+		}
+		r.Waiting("cloud", "")
+		first := reported == nil
+		if first {
+			reported = map[string]string{}
 		}
 		for _, c := range s.Components {
 			text := string(c.State)
@@ -243,6 +249,9 @@ func Report(r workflow.Reporter) func(cluster.Status) {
 			}
 			reported[c.Name] = text
 			if c.Settled() {
+				if first {
+					continue
+				}
 				r.Waiting(c.Name, "")
 			}
 			switch c.State {
