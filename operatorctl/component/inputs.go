@@ -134,6 +134,21 @@ func ClickHousePassword(name string) string { return name + ".clickhouse-passwor
 // AccountPassword returns the key of the password of a component's identity account.
 func AccountPassword(name string) string { return name + ".account-password" }
 
+// NewSecret describes a new value of a key of Credentials to a user.
+func NewSecret(key string) string {
+	name, kind, _ := strings.Cut(key, ".")
+	account := map[string]string{
+		"database-password": "database account", "clickhouse-password": "ClickHouse account", "account-password": "account in the identity service",
+	}[kind]
+	switch {
+	case account != "":
+		return "new password for " + name + "'s " + account
+	case key == BootstrapPassword:
+		return "new password for the administrator"
+	}
+	return "new secret " + key
+}
+
 // The names of a component's database and accounts, where the earlier operator created the cloud with other names than ours. They exist only among the
 // credentials: no name is generated.
 const (

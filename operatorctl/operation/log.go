@@ -33,6 +33,8 @@ type log struct {
 	mu    sync.Mutex
 	lines strings.Builder
 	dirty bool
+	// waits holds the last reason of each wait of the current step.
+	waits map[string]string
 }
 
 // LogName is the name of the ConfigMap with the log of an operation.
@@ -62,6 +64,15 @@ func (l *log) add(e workflow.Event) {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	switch {
+	case e.Type == workflow.PhaseStarted || l.waits == nil:
+		l.waits = map[string]string{}
+	case e.Type == workflow.PhaseWaiting && l.waits[e.Message] == e.Why: // a wait reports its reason again and again
+		return
+	}
+	if e.Type == workflow.PhaseWaiting {
+		l.waits[e.Message] = e.Why
+	}
 	l.dirty = true
 	l.lines.Write(append(line, '\n'))
 	if l.lines.Len() <= maxLog {

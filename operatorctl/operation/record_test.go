@@ -18,6 +18,7 @@ import (
 
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/internal/kube"
+	"yunion.io/x/ocadm/internal/workflow"
 )
 
 // An API server that is down for a minute and a half does not end an operation.
@@ -42,6 +43,17 @@ func TestStatusIsWrittenAgain(t *testing.T) {
 	now := &v1alpha1.OnecloudOperation{}
 	if err := k.Get(t.Context(), client.ObjectKeyFromObject(o), now); err != nil || now.Status.Message != "written" {
 		t.Errorf("%+v, %v", now.Status, err)
+	}
+}
+
+// A wait reports its reason again and again; the log has it when it changes.
+func TestLogOfAWait(t *testing.T) {
+	l := &log{op: op("a", 1, "", "")}
+	for _, why := range []string{"node n1 is pulling a and 4 more", "node n1 is pulling a and 4 more", "node n1 is pulling b", "node n1 is pulling b"} {
+		l.add(workflow.Event{Type: workflow.PhaseWaiting, Phase: "pull", Message: "the images", Why: why})
+	}
+	if n := strings.Count(l.lines.String(), "\n"); n != 2 {
+		t.Errorf("%d lines:\n%s", n, l.lines.String())
 	}
 }
 

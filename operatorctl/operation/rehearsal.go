@@ -289,12 +289,16 @@ func (h *rehearsal) follow(ctx context.Context, p *corev1.Pod) (outcome, error) 
 // show reports a result, and adds it to the status, sorted by component.
 func (h *rehearsal) show(ctx context.Context, one v1alpha1.Rehearsed) error {
 	h.report.Progress(h.done.Add(1), int64(len(h.subjects)), "components")
-	h.report.Info("%s", strings.TrimSpace(fmt.Sprintf("%s: %s %s", one.Component, one.Result, one.Message)))
+	h.report.Info("%s", rehearsedLine(one))
 	return h.Update(ctx, func(s *v1alpha1.OnecloudOperationStatus) {
 		s.Rehearsal = slices.DeleteFunc(s.Rehearsal, func(other v1alpha1.Rehearsed) bool { return other.Component == one.Component })
 		s.Rehearsal = append(s.Rehearsal, one)
 		slices.SortFunc(s.Rehearsal, func(a, b v1alpha1.Rehearsed) int { return cmp.Compare(a.Component, b.Component) })
 	})
+}
+
+func rehearsedLine(one v1alpha1.Rehearsed) string {
+	return strings.TrimSuffix(fmt.Sprintf("%s: %s: %s", one.Component, one.Result, one.Message), ": ")
 }
 
 // hide removes the passwords from a text.

@@ -95,6 +95,17 @@ func TestSubjects(t *testing.T) {
 	}
 }
 
+func TestRehearsedLine(t *testing.T) {
+	for want, one := range map[string]v1alpha1.Rehearsed{
+		"aiproxy: Skipped: it has no database yet": {Component: "aiproxy", Result: v1alpha1.RehearsalSkipped, Message: "it has no database yet"},
+		"glance: Passed": {Component: "glance", Result: v1alpha1.RehearsalPassed},
+	} {
+		if got := rehearsedLine(one); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}
+
 // TestPodOfRehearsal: nothing in the cloud reaches it, and it reaches nothing in the cloud.
 func TestPodOfRehearsal(t *testing.T) {
 	s := subjectsOfNext(t)[1]

@@ -206,7 +206,7 @@ func (m mover) patchCloud(ctx context.Context, patch map[string]any) error {
 	}
 	m.report.Changed("cloud: %s", changedFields(patch))
 	return m.Until(ctx, m.report, "the change of the cloud", func(now *v1alpha1.OnecloudCluster) (bool, string, error) {
-		return now.Generation >= changed.Generation, "the cache does not show it yet", nil
+		return now.Generation >= changed.Generation, "the operator has not read it yet", nil
 	})
 }
 

@@ -18,6 +18,7 @@ import (
 
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/internal/version"
+	"yunion.io/x/ocadm/operatorctl/component"
 	"yunion.io/x/ocadm/operatorctl/effects"
 	"yunion.io/x/ocadm/operatorctl/engine"
 	"yunion.io/x/ocadm/operatorctl/release"
@@ -279,7 +280,7 @@ func reasons(s State, n *release.Release) (by string, why []string) {
 	differ("ConfigMap ", options(then.Options), options(n.From.Options))
 	for _, key := range slices.Sorted(maps.Keys(n.From.Credentials)) {
 		if was, there := then.Credentials[key]; there && was != n.From.Credentials[key] {
-			why = append(why, "password "+key)
+			why = append(why, component.NewSecret(key))
 		}
 	}
 	for _, one := range []struct {
