@@ -210,6 +210,24 @@ func TestStatusOfBlockedCloud(t *testing.T) {
 	}
 }
 
+// An update that has ended does not look like one that runs, and the number of components is printed once.
+func TestStatusAfterAnUpdate(t *testing.T) {
+	cloud := &v1alpha1.OnecloudCluster{}
+	cloud.Namespace, cloud.Name = "onecloud", "default"
+	cloud.Status.Rollout = &v1alpha1.RolloutStatus{Operation: "update-1", Reached: 4}
+	cloud.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionReady, Status: metav1.ConditionFalse, Reason: "ComponentsDegraded",
+		Message: "37 of 38 components are Available; degraded: region"}}
+	for phase, want := range map[v1alpha1.OperationPhase]string{
+		v1alpha1.OperationRunning: "update-1, wave 4: ocadm operation show update-1", v1alpha1.OperationSucceeded: "",
+	} {
+		k := fake.NewClientBuilder().WithScheme(kube.Scheme()).WithObjects(cloud, oneOperation("update-1", phase)).Build()
+		s, err := Get(t.Context(), k, client.ObjectKeyFromObject(cloud))
+		if err != nil || s.Operation != want || s.Reason() != "degraded: region" {
+			t.Errorf("%s: %q, %q, %v", phase, s.Operation, s.Reason(), err)
+		}
+	}
+}
+
 func TestStatus(t *testing.T) {
 	const components = "components: [{name: a, state: Available}, {name: b, state: Waiting, blockedBy: [a]}, {name: c, state: Disabled},\n" +
 		"  {name: d, state: Degraded, reason: X, message: no image}, {name: e, state: Idle, message: no node}]"

@@ -58,6 +58,8 @@ type Status struct {
 	Unreachable string `json:"unreachable,omitempty"`
 	// counted is true if Message counts the components.
 	counted bool
+	// rollout is the name of the operation that Operation describes.
+	rollout string
 }
 
 // Get reads the status of a cloud.
@@ -66,7 +68,15 @@ func Get(ctx context.Context, c client.Client, key client.ObjectKey) (Status, er
 	if err != nil {
 		return Status{}, err
 	}
-	return statusOf(u.Object)
+	s, err := statusOf(u.Object)
+	if err != nil || s.rollout == "" {
+		return s, err
+	}
+	// The operator removes it from the status of the cloud some time after its end.
+	if o, err := OperationOf(ctx, c, client.ObjectKey{Namespace: key.Namespace, Name: s.rollout}); err == nil && o.Status.Phase.Final() {
+		s.Operation = ""
+	}
+	return s, nil
 }
 
 // statusOf reads the status from the resource. It is pure.
@@ -97,6 +107,7 @@ func statusOf(object map[string]any) (Status, error) {
 		}
 	}
 	if r := cr.Status.Rollout; r != nil {
+		s.rollout = r.Operation
 		s.Operation = fmt.Sprintf("%s, wave %d: ocadm operation show %s", r.Operation, r.Reached, r.Operation)
 	}
 	if s.Components == nil {
@@ -121,6 +132,14 @@ func statusOf(object map[string]any) (Status, error) {
 		s.Message, s.counted = ready.Message, strings.HasPrefix(ready.Reason, "Components")
 	}
 	return s, nil
+}
+
+// Reason explains why it is not Ready, without the number of components: Counts returns that.
+func (s Status) Reason() string {
+	if _, reason, more := strings.Cut(s.Message, "; "); s.counted && more {
+		return reason
+	}
+	return s.Message
 }
 
 // Health describes whether the cloud is ready.

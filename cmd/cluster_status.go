@@ -89,7 +89,7 @@ func unwell(s cluster.Status) error {
 func statusTable(p *page, s cluster.Status, now time.Time) {
 	state := s.Health()
 	if !s.Ready {
-		state += ": " + s.Message
+		state += ": " + s.Reason()
 	}
 	available, all := s.Counts()
 	idle := ""

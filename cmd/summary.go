@@ -37,8 +37,8 @@ func (a *app) summary(f runFlags, res workflow.Result) {
 	}
 	say := func(format string, args ...any) { fmt.Fprintf(a.Err, format+"\n", args...) }
 	if f.run.DryRun {
-		say("\nNothing was changed. Phases to run: %d, already done: %d, not applicable: %d.",
-			counts[workflow.Planned], counts[workflow.Unchanged], counts[workflow.Skipped])
+		say("\nNothing was changed. %s would run, %d already done, %d not applicable.",
+			phaseCount(counts[workflow.Planned]), counts[workflow.Unchanged], counts[workflow.Skipped])
 		return
 	}
 	if len(changes) > 0 {
@@ -55,6 +55,13 @@ func (a *app) summary(f runFlags, res workflow.Result) {
 		say("\nTime of each phase (some overlap):")
 		_ = ui.Table(a.Err, nil, times) // only the display failed
 	}
-	say("\nDone in %s. Phases run: %d, already done: %d, not applicable: %d.", ui.Seconds(res.Duration),
-		counts[workflow.Done], counts[workflow.Unchanged], counts[workflow.Skipped])
+	say("\nDone in %s: %s ran, %d already done, %d not applicable.", ui.Seconds(res.Duration),
+		phaseCount(counts[workflow.Done]), counts[workflow.Unchanged], counts[workflow.Skipped])
+}
+
+func phaseCount(n int) string {
+	if n == 1 {
+		return "1 phase"
+	}
+	return fmt.Sprintf("%d phases", n)
 }

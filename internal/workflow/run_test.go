@@ -177,10 +177,12 @@ func TestDryRunOnlyReads(t *testing.T) {
 	bad.Check = func(context.Context, *log) (bool, error) {
 		return false, finding.Finding{Code: "OCA-1010", Severity: finding.Error, What: "No"}
 	}
+	looks := step("looks") // a dry run looks, too: it is not work for later
+	looks.ReadOnly, looks.Plan = true, func(context.Context, *log) ([]string, error) { return []string{"warning: slow disk"}, nil }
 	j := workflow.NewJournal(filepath.Join(t.TempDir(), "journal"))
 	ev := &events{}
 	l := &log{}
-	res, err := workflow.Runner[*log]{Plan: "init", Phases: []phase{planned, bad, notYet}, Sink: ev, Journal: j}.
+	res, err := workflow.Runner[*log]{Plan: "init", Phases: []phase{planned, bad, notYet, looks}, Sink: ev, Journal: j}.
 		Run(t.Context(), l, workflow.Options{DryRun: true, OnFailure: workflow.Rollback})
 	if finding.ExitStatus(err) != 10 {
 		t.Errorf("err = %v", err)
@@ -191,7 +193,7 @@ func TestDryRunOnlyReads(t *testing.T) {
 	if entries, err := j.Entries(); err != nil || entries != nil {
 		t.Errorf("wrote a journal: %v, %v", entries, err)
 	}
-	if res.Steps[0].State != workflow.Planned || res.Steps[2].State != workflow.Planned || res.Steps[0].Changes[0] != "write /a" {
+	if res.Steps[0].State != workflow.Planned || res.Steps[2].State != workflow.Planned || res.Steps[0].Changes[0] != "write /a" || res.Steps[3].State != workflow.Done {
 		t.Errorf("%+v", res.Steps)
 	}
 }

@@ -211,7 +211,9 @@ func (w *walker[S]) plan(ctx context.Context, i int, rep *reporter) error {
 			lines = planned
 		}
 	}
-	res.State, res.Changes = Planned, lines
+	if res.State, res.Changes = Planned, lines; s.phase.ReadOnly && s.phase.Plan != nil {
+		res.State = Done // a dry run reads, too
+	}
 	w.emitAt(i, Event{Type: PhasePlanned, Changes: lines})
 	return nil
 }
