@@ -23,6 +23,7 @@ import (
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/internal/kube"
+	"yunion.io/x/ocadm/internal/wait"
 	"yunion.io/x/ocadm/operatorctl/component"
 )
 
@@ -134,7 +135,6 @@ func (r ComponentRef) Restart(ctx context.Context, c client.Client, now time.Tim
 	patch := map[string]any{"spec": map[string]any{"template": map[string]any{"metadata": map[string]any{
 		"annotations": map[string]any{AnnotationRestartedAt: now.UTC().Format(time.RFC3339)},
 	}}}}
-	var generation int64
 	for _, w := range workloads {
 		gvk, err := apiutil.GVKForObject(w, c.Scheme())
 		if err != nil {
@@ -145,16 +145,56 @@ func (r ComponentRef) Restart(ctx context.Context, c client.Client, now time.Tim
 			return lines, nil, fmt.Errorf("restarting %s: %w", name, err)
 		}
 		lines = append(lines, name+" restarted")
-		if w.GetName() == r.Cloud.Name+"-"+r.Name { // the one that the status covers
-			generation = w.GetGeneration()
+	}
+	return lines, r.seen(r.generation(workloads)), nil
+}
+
+// generation returns the generation of the workload that the status covers, 0 if there is none.
+func (r ComponentRef) generation(workloads []client.Object) int64 {
+	for _, w := range workloads {
+		if w.GetName() == r.Cloud.Name+"-"+r.Name {
+			return w.GetGeneration()
 		}
 	}
-	return lines, func(s Status) bool {
+	return 0
+}
+
+// seen returns a function that reports whether a status is from after a generation of the workload.
+func (r ComponentRef) seen(generation int64) func(Status) bool {
+	return func(s Status) bool {
 		return !slices.ContainsFunc(s.Components, func(c v1alpha1.ComponentStatus) bool {
 			// A disabled component has no generation in the status; if it is paused, its workload still exists.
 			return c.Name == r.Name && c.State != v1alpha1.Disabled && c.ObservedGeneration < generation
 		})
-	}, nil
+	}
+}
+
+// optionsPatience is how long the operator may take to change the workload after a change of options. One that changes nothing for the service, such as
+// setting what is the default, changes no workload.
+const optionsPatience = 30 * time.Second
+
+// ChangeOptions is ChangeServiceOptions, followed by a wait until the operator has changed the workload. seen is for WaitSeen.
+func (r ComponentRef) ChangeOptions(ctx context.Context, c client.Client, want map[string]*string) (lines []string, seen func(Status) bool, err error) {
+	before, err := r.Workloads(ctx, c)
+	if err != nil {
+		return nil, nil, err
+	}
+	lines, err = ChangeServiceOptions(ctx, c, r.Cloud, r.Name, want)
+	generation := r.generation(before)
+	if err != nil || len(lines) == 0 {
+		return lines, r.seen(generation), err
+	}
+	bounded, cancel := context.WithTimeout(ctx, optionsPatience)
+	defer cancel()
+	_ = wait.Until(bounded, "the operator", time.Second, func(ctx context.Context) (bool, string, error) { // without a change, the status decides
+		now, err := r.Workloads(ctx, c)
+		changed := r.generation(now) > generation
+		if changed {
+			generation = r.generation(now)
+		}
+		return changed, "it has not changed the workload yet", err
+	}, func(string) {})
+	return lines, r.seen(generation), ctx.Err()
 }
 
 // Workloads returns the Deployments, StatefulSets and DaemonSets of the component.

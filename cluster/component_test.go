@@ -119,6 +119,34 @@ func TestRestartIsSeen(t *testing.T) {
 	}
 }
 
+// A change of options is seen when the operator has changed the workload.
+func TestChangeOfOptionsIsSeen(t *testing.T) {
+	meta := metav1.ObjectMeta{Namespace: "onecloud", Name: "default-glance", Generation: 3, Labels: map[string]string{v1alpha1.LabelComponent: "glance"}}
+	c := fake.NewClientBuilder().WithObjects(&appsv1.Deployment{ObjectMeta: meta}, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "onecloud", Name: "default-glance"}}).
+		WithInterceptorFuncs(interceptor.Funcs{Patch: func(ctx context.Context, c client.WithWatch, o client.Object, p client.Patch, opts ...client.PatchOption) error {
+			if err := c.Patch(ctx, o, p, opts...); err != nil {
+				return err
+			}
+			d := &appsv1.Deployment{} // as the operator does
+			if err := c.Get(ctx, client.ObjectKeyFromObject(o), d); err != nil {
+				return err
+			}
+			d.Generation++
+			return c.Update(ctx, d)
+		}}).Build()
+	ref := ComponentRef{Cloud: client.ObjectKey{Namespace: "onecloud", Name: "default"}, Name: "glance"}
+	lines, seen, err := ref.ChangeOptions(t.Context(), c, map[string]*string{"port": new("9292")})
+	if err != nil || len(lines) != 1 {
+		t.Fatalf("%q %v", lines, err)
+	}
+	of := func(generation int64) Status {
+		return Status{Components: []v1alpha1.ComponentStatus{{Name: "glance", ObservedGeneration: generation}}}
+	}
+	if seen(of(3)) || !seen(of(4)) {
+		t.Error("the old status counts as the new one, or the new one does not count")
+	}
+}
+
 func TestWaitSeen(t *testing.T) {
 	cloud := resource(t, head+`}
 status: {observedGeneration: 2, conditions: [{type: Ready, status: "True"}], components: [{name: glance, state: Available, observedGeneration: 3}]}`)

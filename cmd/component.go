@@ -98,7 +98,7 @@ func newComponentUpdate(a *app) *cobra.Command {
 		},
 	}
 	f.add(a, c, nil, "table", "json", "yaml")
-	f.addWait(c.Flags(), false, "wait until every component of the cloud is available")
+	f.addWait(c.Flags(), false, waitUsage)
 	c.Flags().StringVar(&version, "version", "", "tag of the component's image")
 	c.Flags().StringVar(&repository, "repository", "", "registry and path of the component's image")
 	c.Flags().StringVar(&image, "image", "", "complete image of the component, REPOSITORY/NAME:TAG")
@@ -117,6 +117,14 @@ func (a *app) changeComponent(ctx context.Context, k client.WithWatch, f *cloudF
 	}
 	a.say(lines)
 	return a.waitForCloud(ctx, k, f)
+}
+
+const waitUsage = "wait until every component of the cloud is available"
+
+// waitSeen prints what changed, and waits for a change that the cloud's resource does not show.
+func (a *app) waitSeen(ctx context.Context, k client.WithWatch, f *cloudFlags, lines []string, seen func(cluster.Status) bool) error {
+	a.say(lines)
+	return a.waitFor(ctx, k, f, func(report func(cluster.Status)) error { return cluster.WaitSeen(ctx, k, f.key(), seen, report) })
 }
 
 func newComponentRestart(a *app) *cobra.Command {
@@ -141,13 +149,12 @@ func newComponentRestart(a *app) *cobra.Command {
 				if !f.wait {
 					return a.printOutcome(&f, f.outcome("restarted", lines...))
 				}
-				a.say(lines)
-				return a.waitFor(ctx, k, &f, func(report func(cluster.Status)) error { return cluster.WaitSeen(ctx, k, f.key(), seen, report) })
+				return a.waitSeen(ctx, k, &f, lines, seen)
 			})
 		},
 	}
 	f.add(a, c, nil, "table", "json", "yaml")
-	f.addWait(c.Flags(), false, "wait until every component of the cloud is available")
+	f.addWait(c.Flags(), false, waitUsage)
 	return c
 }
 
@@ -176,6 +183,6 @@ func newComponentSwitch(a *app, verb string, disable bool) *cobra.Command {
 		},
 	}
 	f.add(a, c, nil, "table", "json", "yaml")
-	f.addWait(c.Flags(), false, "wait until every component of the cloud is available")
+	f.addWait(c.Flags(), false, waitUsage)
 	return c
 }

@@ -74,63 +74,75 @@ func newOptionsList(a *app, use string) *cobra.Command {
 }
 
 func newOptionsSet(a *app) *cobra.Command {
-	var f cloudFlags
-	c := &cobra.Command{
+	return changesOptions(a, &cobra.Command{
 		Use:   "set COMPONENT KEY=VALUE...",
 		Short: "Set options of a component",
 		Long: "Sets options in the ConfigMap of a component. VALUE is YAML: 2000, true, '[\"a\", \"b\"]'. All options are checked before any is set.\n" +
 			"The operator then restarts the pods of the component once.",
-		Example: "  ocadm component options set region default_bandwidth=2000\n" +
+		Example: "  ocadm component options set region default_bandwidth=2000 --wait\n" +
 			"  ocadm component options set glance 'target_image_formats=[\"qcow2\", \"vmdk\"]'",
-		Args: arguments(cobra.MinimumNArgs(2)), ValidArgsFunction: configurableNames,
-		RunE: func(c *cobra.Command, args []string) error {
-			if _, err := optionsOf(args[0]); err != nil {
-				return err
-			}
-			values := map[string]*string{}
-			for _, arg := range args[1:] {
-				key, value, ok := strings.Cut(arg, "=")
-				if !ok || key == "" {
-					return misused(fmt.Sprintf("%q is not KEY=VALUE", arg), c.UseLine())
-				}
-				values[key] = &value
-			}
-			return showCloud(a, &f, c, func(ctx context.Context, k client.WithWatch) (outcome, error) {
-				lines, err := cluster.ChangeServiceOptions(ctx, k, f.key(), args[0], values)
-				return f.changed("configured", lines), err
-			}, printOutcome)
-		},
-	}
-	f.add(a, c, nil, "table", "json", "yaml")
-	return c
+	}, func(c *cobra.Command, arg string) (string, *string, error) {
+		key, value, ok := strings.Cut(arg, "=")
+		if !ok || key == "" {
+			return "", nil, misused(fmt.Sprintf("%q is not KEY=VALUE", arg), c.UseLine())
+		}
+		return key, &value, nil
+	})
 }
 
 func newOptionsUnset(a *app) *cobra.Command {
-	var f cloudFlags
-	c := &cobra.Command{
+	return changesOptions(a, &cobra.Command{
 		Use:   "unset COMPONENT KEY...",
 		Short: "Remove options that you set from a component",
 		Long: "Removes options that you set from the ConfigMap of a component. The operator removes their stored values from the identity service and\n" +
 			"restarts the pods, so that each option returns to its default: the operator's, or otherwise the one built into the service.\n" +
 			"Removing a key with kubectl edit configmap has the same effect.",
 		Example: "  ocadm component options unset region default_bandwidth\n  ocadm component options unset glance target_image_formats",
-		Args:    arguments(cobra.MinimumNArgs(2)), ValidArgsFunction: configurableNames,
-		RunE: func(c *cobra.Command, args []string) error {
-			if _, err := optionsOf(args[0]); err != nil {
+	}, func(_ *cobra.Command, arg string) (string, *string, error) { return arg, nil, nil })
+}
+
+// changesOptions completes a command that changes the options that parse reads from its arguments; a nil value removes one.
+func changesOptions(a *app, c *cobra.Command, parse func(c *cobra.Command, arg string) (key string, value *string, err error)) *cobra.Command {
+	var f cloudFlags
+	c.Args, c.ValidArgsFunction = arguments(cobra.MinimumNArgs(2)), configurableNames
+	c.RunE = func(c *cobra.Command, args []string) error {
+		if _, err := optionsOf(args[0]); err != nil {
+			return err
+		}
+		values := map[string]*string{}
+		for _, arg := range args[1:] {
+			key, value, err := parse(c, arg)
+			if err != nil {
 				return err
 			}
-			unset := map[string]*string{}
-			for _, key := range args[1:] {
-				unset[key] = nil
-			}
-			return showCloud(a, &f, c, func(ctx context.Context, k client.WithWatch) (outcome, error) {
-				lines, err := cluster.ChangeServiceOptions(ctx, k, f.key(), args[0], unset)
-				return f.changed("configured", lines), err
-			}, printOutcome)
-		},
+			values[key] = value
+		}
+		return f.withCloud(c, func(ctx context.Context, k client.WithWatch) error {
+			return a.changeOptions(ctx, k, &f, args[0], values)
+		})
 	}
 	f.add(a, c, nil, "table", "json", "yaml")
+	f.addWait(c.Flags(), false, waitUsage)
 	return c
+}
+
+func (a *app) changeOptions(ctx context.Context, k client.WithWatch, f *cloudFlags, name string, values map[string]*string) error {
+	if !f.wait {
+		lines, err := cluster.ChangeServiceOptions(ctx, k, f.key(), name, values)
+		if err != nil {
+			return err
+		}
+		return a.printOutcome(f, f.changed("configured", lines))
+	}
+	ref, err := componentRef(f, name)
+	if err != nil {
+		return err
+	}
+	lines, seen, err := ref.ChangeOptions(ctx, k, values)
+	if err != nil {
+		return err
+	}
+	return a.waitSeen(ctx, k, f, lines, seen)
 }
 
 // formerly hides a command that was renamed, and prints its new name.

@@ -4,9 +4,12 @@ package cmd
 
 import (
 	"fmt"
+	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 
+	"yunion.io/x/ocadm/cluster/why"
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/internal/nearest"
 	"yunion.io/x/ocadm/internal/ui"
@@ -38,6 +41,7 @@ func newExplain(a *app) *cobra.Command {
 				return err
 			}
 			return a.print(output, e, func(p *page) {
+				defer p.lines("\n", databaseError(args[0])...)
 				p.line("%s: %s\n\n%s\n\nExit status %d (%s).", e.Code, e.Title, indent(e.Text), finding.ExitCode(e.Code), finding.Area(e.Code))
 			})
 		},
@@ -55,8 +59,27 @@ func explanation(all []finding.Explanation, code string) (finding.Explanation, e
 		codes = append(codes, e.Code)
 	}
 	f := finding.New("OCA-0407", fmt.Sprintf("There is no code %q", code), "", "ocadm explain lists all codes")
-	if guess, ok := nearest.To(code, codes); ok {
+	if known := databaseError(code); len(known) > 0 {
+		f.Cause = known[0]
+	} else if guess, ok := nearest.To(code, codes); ok {
 		f.Remedy = "ocadm explain " + guess
 	}
 	return finding.Explanation{}, f
+}
+
+// databaseError names the codes for an error number of MySQL, if a user typed a bare number: it may also be that of a code.
+func databaseError(typed string) []string {
+	if strings.Trim(typed, "0123456789") != "" {
+		return nil
+	}
+	var codes []string
+	for _, c := range why.Causes() {
+		if c.Says != nil && c.Says.MatchString("Error "+typed+" ") && !c.Says.MatchString("Error 0 ") && !slices.Contains(codes, c.Code) {
+			codes = append(codes, c.Code)
+		}
+	}
+	if len(codes) == 0 {
+		return nil
+	}
+	return []string{fmt.Sprintf("Error %s of the database server is explained by: ocadm explain %s; docs/troubleshooting.md", typed, strings.Join(codes, "; ocadm explain "))}
 }

@@ -130,13 +130,19 @@ func groupRunE(c *cobra.Command, args []string) error {
 		return c.Help()
 	}
 	var names []string
+	list := ""
 	for _, sub := range c.Commands() {
 		if !sub.Hidden {
 			names = append(names, sub.Name())
 		}
+		if sub.Name() == "list" {
+			list = sub.Use
+		}
 	}
 	f := finding.New("OCA-0403", fmt.Sprintf("%s has no command %q", c.CommandPath(), args[0]), "", c.CommandPath()+" --help")
-	if guess, ok := nearest.To(args[0], names); ok {
+	if guess, ok := nearest.To(args[0], names); args[0] == "get" && list != "" { // as in kubectl; "set" is near, but changes something
+		f.Remedy = c.CommandPath() + " " + list
+	} else if ok {
 		f.Remedy = c.CommandPath() + " " + guess
 	}
 	return f
