@@ -110,6 +110,12 @@ func TestFindingOfAnOperationIsPrintedOnce(t *testing.T) {
 	if got := MessageLine(o); got != "phase check: OCA-7051, OCA-7052; nothing was changed" {
 		t.Errorf("%q", got)
 	}
+	running := oneOperation("update-3", v1alpha1.OperationRunning)
+	running.Status.Findings = []v1alpha1.OperationFinding{{Code: "OCA-7074", What: "Not known", Cause: "no plugin", Warning: true}}
+	running.Status.Steps = []v1alpha1.OperationStep{{Name: "check", State: v1alpha1.StepRunning, Message: "OCA-7074 Not known: no plugin"}}
+	if got := OperationChanges(running, running); len(got) > 0 || brief(running, running.Status.Steps[0].Message) != "OCA-7074 Not known: no plugin" {
+		t.Errorf("a warning, which is printed only here: %q", got)
+	}
 	o.Status.Findings = nil
 	if got := MessageLine(o); got != "phase check: Not available: region …" {
 		t.Errorf("%q", got)

@@ -56,9 +56,12 @@ func operationHeadline(o *Operation) string {
 	return text
 }
 
-// brief names the findings in a message by their codes: whoever prints the message also prints the findings.
+// brief names the errors in a message by their codes: whoever prints the message also prints the errors.
 func brief(o *Operation, text string) string {
 	for _, f := range o.Status.Findings {
+		if f.Warning {
+			continue
+		}
 		whole := finding.New(f.Code, f.What, f.Cause, f.Remedy).Error()
 		text = strings.ReplaceAll(strings.ReplaceAll(text, f.Code+" "+whole, f.Code), whole, f.Code)
 		text = strings.ReplaceAll(text, f.Code+"\n"+f.Code, f.Code)

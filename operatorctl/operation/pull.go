@@ -291,7 +291,7 @@ func (p *puller) progress() {
 
 // conclude reports what was done, and which nodes were left out.
 func (p *puller) conclude(ctx context.Context) error {
-	p.report.Changed("%d images on %d nodes: %d pulled or checked, %d reported by the nodes", p.demand.images, p.demand.nodes,
+	p.report.Changed("images: %d, nodes: %d; pulled or checked: %d, reported by the nodes: %d", p.demand.images, p.demand.nodes,
 		count(p.all, pulled), p.demand.present)
 	var parts []string
 	for _, name := range slices.Sorted(maps.Keys(p.demand.lost)) {
