@@ -64,7 +64,7 @@ func conditions(s State, d *Desired, out *status.Cloud) {
 	}
 	out.UpdateFailed(s.Releases.failed)
 	out.NodesReady(s.Live.nodes, s.Live.pods)
-	out.HighlyAvailable(d.Cluster, s.Live.nodes)
+	out.HighlyAvailable(d.Cluster, s.Live.nodes, s.Live.pods)
 	proveBackups(s, out)
 	out.DatabaseRedundant(s.Cloud.Spec.MySQL.Host, s.Live.redundancy)
 	var reports map[string]certreport.Report

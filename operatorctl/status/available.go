@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 
+	corev1 "k8s.io/api/core/v1"
+
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/operatorctl/component"
 )
@@ -22,7 +24,7 @@ const (
 const majority = 3
 
 // HighlyAvailable reports which parts of a cloud of profile ha fail with one node, and why. Other clouds have no such condition.
-func (c *Cloud) HighlyAvailable(cluster component.Cluster, nodes []Node) {
+func (c *Cloud) HighlyAvailable(cluster component.Cluster, nodes []Node, pods []corev1.Pod) {
 	if cluster.Profile != component.HA {
 		c.remove(v1alpha1.ConditionHighlyAvailable)
 		return
@@ -51,7 +53,7 @@ func (c *Cloud) HighlyAvailable(cluster component.Cluster, nodes []Node) {
 		lacks = append(lacks, fmt.Sprintf("one copy of %s (%s)", strings.Join(once, ", "), why))
 	}
 	if nodes != nil {
-		lacks = append(lacks, lacksNodes(cluster, nodes, len(twice))...)
+		lacks = append(lacks, lacksNodes(cluster, nodes, twice, running(pods))...)
 	}
 	message := ""
 	if len(single) > 0 {
@@ -64,20 +66,58 @@ func (c *Cloud) HighlyAvailable(cluster component.Cluster, nodes []Node) {
 	c.set(v1alpha1.ConditionHighlyAvailable, true, ReasonSpread, message)
 }
 
-// lacksNodes returns what fails because too few nodes take the services.
-func lacksNodes(c component.Cluster, nodes []Node, twice int) []string {
+// lacksNodes returns what fails with one node because too few nodes take the services, or because its pods share a node. on is from running.
+func lacksNodes(c component.Cluster, nodes []Node, twice []string, on map[string][]string) (out []string) {
 	ready := 0
 	for _, n := range nodes {
 		if n.Ready && n.Labels[v1alpha1.NodeRolePrefix+"controller"] == v1alpha1.Enable {
 			ready++
 		}
 	}
-	keeper := c.LockKeeper()
-	switch {
-	case ready < 2 && twice > 0:
+	if ready < 2 && len(twice) > 0 {
 		return []string{fmt.Sprintf("%d Ready node with the role controller, so all copies share it: ocadm join --control-plane adds one", ready)}
-	case ready == 2 && keeper.Enabled:
-		return []string{"2 Ready nodes with the role controller: " + keeper.Name + " stops if the node with two of its members is lost"}
 	}
-	return nil
+	keeper := c.LockKeeper()
+	for _, node := range slices.Compact(slices.Clone(on[keeper.Name])) {
+		if n := count(on[keeper.Name], node); keeper.Enabled && keeper.Replicas >= majority && int(keeper.Replicas)-n <= int(keeper.Replicas)/2 {
+			text := fmt.Sprintf("%d of %d members of %s are on node %s, and it stops if that node is lost", n, keeper.Replicas, keeper.Name, node)
+			if ready >= majority { // its volumes keep the members there
+				text += "; to recreate it on all nodes: docs/configure.md, Two copies"
+			}
+			out = append(out, text)
+		}
+	}
+	if ready == 2 && keeper.Enabled && len(out) == 0 {
+		out = append(out, "2 Ready nodes with the role controller: "+keeper.Name+" stops if the node with two of its members is lost")
+	}
+	for _, name := range twice { // they stay together after a node was lost and has returned
+		if nodes := on[name]; len(nodes) > 1 && count(nodes, nodes[0]) == len(nodes) {
+			out = append(out, fmt.Sprintf("all copies of %s are on node %s; to spread them: ocadm component restart %s", name, nodes[0], name))
+		}
+	}
+	return out
+}
+
+// running returns the sorted nodes of the pods of each component, one for each pod. Pods that end do not count.
+func running(pods []corev1.Pod) map[string][]string {
+	out := map[string][]string{}
+	for i := range pods {
+		p := &pods[i]
+		if name := p.Labels[v1alpha1.LabelComponent]; p.Spec.NodeName != "" && p.DeletionTimestamp == nil && p.Status.Phase != corev1.PodSucceeded && p.Status.Phase != corev1.PodFailed {
+			out[name] = append(out[name], p.Spec.NodeName)
+		}
+	}
+	for _, nodes := range out {
+		slices.Sort(nodes)
+	}
+	return out
+}
+
+func count(list []string, one string) (n int) {
+	for _, s := range list {
+		if s == one {
+			n++
+		}
+	}
+	return n
 }
