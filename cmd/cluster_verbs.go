@@ -268,6 +268,7 @@ func newClusterRollback(a *app) *cobra.Command {
 			"If tables have changed since then, the command refuses until you decide about the databases. --restore-databases restores those with\n" +
 			"changed tables, from the copies that the update away from that release made. The cloud loses what was written since; the operation lists\n" +
 			"it and saves it separately. --keep-databases leaves the databases as they are: services of the earlier release may not work with them.\n\n" +
+			"Without --wait, the command ends when the checks are done and the nodes have the images, and the operation continues by itself.\n" +
 			"--dry-run does not change the cloud: it names the release, runs the checks and pulls the images.",
 		Example: "  ocadm cluster rollback --dry-run\n  ocadm cluster rollback --wait\n  ocadm cluster rollback --to 3 --restore-databases --wait",
 		Args:    arguments(cobra.NoArgs),

@@ -12,6 +12,7 @@ import (
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/cluster"
 	"yunion.io/x/ocadm/internal/ui"
 )
@@ -35,15 +36,21 @@ func (a *app) operate(ctx context.Context, k client.WithWatch, f *cloudFlags, o 
 	if err != nil {
 		return err
 	}
-	if again {
+	switch {
+	case again:
 		fmt.Fprintf(a.Err, "Operation %s, which was requested earlier, has not ended\n", o.Name)
-	} else {
+	case f.wait:
 		fmt.Fprintf(a.Err, "Operation %s created\n", o.Name)
 	}
-	if !f.wait {
-		return a.printOperation(f, o)
+	if f.wait {
+		return a.followOperation(ctx, k, f, client.ObjectKeyFromObject(o))
 	}
-	return a.followOperation(ctx, k, f, client.ObjectKeyFromObject(o))
+	if o.Spec.Action == v1alpha1.ActionRollback { // like an update, it may be refused
+		if _, err := a.watchOperation(ctx, k, f, client.ObjectKeyFromObject(o)); err != nil || f.output.String() == "jsonl" {
+			return err
+		}
+	}
+	return a.printOperation(f, o)
 }
 
 // followOperation shows an operation until it has ended: an updated tree on a terminal, a JSON document per line with -o jsonl, otherwise a line per

@@ -5,10 +5,12 @@ package integration
 import (
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/internal/mysql/dump"
 	"yunion.io/x/ocadm/test/env"
 	"yunion.io/x/ocadm/test/fakecloud/program"
@@ -101,6 +103,9 @@ func TestMigratedDatabasesAreRestored(t *testing.T) {
 	if f := o.Status.Findings; o.Status.Phase != v1alpha1.OperationFailed || len(f) != 1 || f[0].Code != "OCA-7066" ||
 		!slices.Contains(o.Status.Plan, "keystone.kept: 2 rows, had 1") {
 		t.Errorf("a rollback without consent: %+v", o.Status)
+	}
+	if _, err := ocadm(e.Env, "cluster", "rollback", "--to", strconv.Itoa(from)); len(finding.Of(err)) != 1 || finding.Of(err)[0].Code != "OCA-7066" {
+		t.Errorf("a refused rollback without --wait: %v", err)
 	}
 	back := e.Operation("back", v1alpha1.OnecloudOperationSpec{Action: v1alpha1.ActionRollback,
 		Rollback: &v1alpha1.RollbackParameters{Revision: from, RestoreDatabases: true}})
