@@ -155,3 +155,26 @@ func TestRetiredAfterARollback(t *testing.T) {
 		t.Errorf("%+v, pending %v", got, pending)
 	}
 }
+
+// A release that differs although nobody edited the cloud, and the operator is the same, names what is different.
+func TestReasonOfAReleaseWithoutAnEdit(t *testing.T) {
+	s, _ := twoComponents()
+	of := func(operator, hash string) *release.Release {
+		return &release.Release{Summary: release.Summary{Operator: operator}, Contents: release.Contents{From: release.From{Cloud: s.Cloud},
+			Effects: map[string]string{"setup/etcd-upkeep": hash, "database/first": "1"}}}
+	}
+	s.Releases.current = of("v1", "1")
+	for _, c := range []struct {
+		next  *release.Release
+		asked bool
+		want  string
+	}{
+		{of("v1", "2"), false, "changed inputs of setup/etcd-upkeep"}, {of("v1", "2"), true, "update to operator v1"}, {of("v1", "1"), true, "update to operator v1"},
+		{of("v2", "2"), false, "operator v1 → v2"},
+	} {
+		s.Releases.asked = c.asked
+		if _, why := reasons(s, c.next); !slices.Equal(why, []string{c.want}) {
+			t.Errorf("%q, want %q", why, c.want)
+		}
+	}
+}

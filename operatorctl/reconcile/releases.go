@@ -131,21 +131,27 @@ func nextRevision(s State) int {
 
 // changed reports whether objects or effects of two releases differ.
 func changed(a, b *release.Release) bool {
+	return len(a.Objects) != len(b.Objects) || len(differing(a, b)) > 0
+}
+
+// differing returns the sorted names of the objects and effects of a release that are not as in an earlier one.
+func differing(a, b *release.Release) (keys []string) {
 	hashes := map[string]string{}
 	for _, o := range a.Objects {
 		hashes[o.Kind+"/"+o.Name] = o.Hash
 	}
 	for _, o := range b.Objects {
-		if hashes[o.Kind+"/"+o.Name] != o.Hash {
-			return true
+		if key := o.Kind + "/" + o.Name; hashes[key] != o.Hash {
+			keys = append(keys, key)
 		}
 	}
 	for key, hash := range b.Effects {
 		if was, there := a.Effects[key]; there && was != hash {
-			return true
+			keys = append(keys, key)
 		}
 	}
-	return len(a.Objects) != len(b.Objects)
+	slices.Sort(keys)
+	return keys
 }
 
 // rendersRelease reports whether this build, which has the components of a catalog, renders exactly the release in force. Without this check, a new
@@ -297,6 +303,9 @@ func reasons(s State, n *release.Release) (by string, why []string) {
 	}
 	if len(why) == 0 {
 		why = []string{"update to operator " + n.Operator}
+		if keys := differing(s.Releases.current, n); !s.Releases.asked && n.Operator == s.Releases.current.Operator && len(keys) > 0 { // they depend on nodes, too
+			why = []string{"changed inputs of " + strings.Join(keys, ", ")}
+		}
 	}
 	return by, why
 }
