@@ -39,3 +39,28 @@ func TestFindingsAreReportedOnce(t *testing.T) {
 		t.Errorf("explained: %q", codes)
 	}
 }
+
+// A host agent is ready before it has registered its node. A failed attempt counts until it has registered.
+func TestHostThatHasNotRegistered(t *testing.T) {
+	const failed = "[E 261128] register failed: ensureHost: try create network: find_matched == false"
+	for name, c := range map[string]struct {
+		lines []string
+		code  string
+	}{
+		"failing":    {[]string{"Host registration process success", failed, "other"}, "OCA-7130"},
+		"registered": {[]string{failed, "Host registration process success", "other"}, ""},
+		"other line": {[]string{"find_matched == false"}, ""},
+	} {
+		s := healthy(t)
+		s.addPod("onecloud", "default-host-1", "n2", map[string]string{v1alpha1.LabelComponent: "host"})
+		s.Logs = append(s.Logs, Log{Namespace: "onecloud", Pod: "default-host-1", Container: "main", Lines: c.lines})
+		r, _ := Diagnose(s, "")
+		code := ""
+		if r.Cause != nil {
+			code = r.Cause.Code
+		}
+		if code != c.code || r.Healthy == (code != "") {
+			t.Errorf("%s: %q, healthy %t, want %q", name, code, r.Healthy, c.code)
+		}
+	}
+}

@@ -21,8 +21,12 @@ type Log struct {
 	Lines []string
 }
 
-// settled is what the host agent logs once it has registered, so earlier errors no longer matter.
-const settled = "Host registration process success"
+// settled is what the host agent logs once it has registered, so earlier errors no longer matter. Unregistered begins a line about a failed attempt: the agent
+// tries again every 30 seconds, and its pod stays ready.
+const (
+	settled      = "Host registration process success"
+	Unregistered = "register failed"
+)
 
 // Explain returns a finding for each problem, sorted by code. A recurring line is one finding, with the count and the last occurrence as evidence.
 // The list holds errors only for what stops an agent; the rest are warnings.
@@ -36,7 +40,7 @@ func Explain(logs []Log) finding.List {
 	found := map[string]*seen{}
 	var order []string
 	for _, l := range logs {
-		for _, line := range unsettled(l.Lines) {
+		for _, line := range Unsettled(l.Lines) {
 			f, ok := explain(line)
 			if !ok {
 				continue
@@ -68,7 +72,8 @@ func times(n int) string {
 	return fmt.Sprintf("%d times", n)
 }
 
-func unsettled(lines []string) []string {
+// Unsettled returns the lines after the last registration of the host agent; earlier errors are over.
+func Unsettled(lines []string) []string {
 	for i := len(lines) - 1; i >= 0; i-- {
 		if strings.Contains(lines[i], settled) {
 			return lines[i+1:]

@@ -7,6 +7,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -151,6 +152,19 @@ func TestSecretsUnknown(t *testing.T) {
 		if o.Machines[0].Journals == nil || o.Machines[0].Findings[0].Evidence == nil {
 			t.Error("the machine of the caller was changed")
 		}
+	}
+}
+
+// The logs of host agents are read although they are ready, but not those of hundreds.
+func TestLogsOfHostAgents(t *testing.T) {
+	list := append(objects()[:3], running("well", "n1", corev1.ConditionTrue))
+	for i := range hostLogs + 5 {
+		host := running(fmt.Sprintf("host-%d", i), "n1", corev1.ConditionTrue)
+		host.SetLabels(map[string]string{v1alpha1.LabelComponent: "host"})
+		list = append(list, host)
+	}
+	if s := Snapshot(t.Context(), build(t, list, interceptor.Funcs{}), options()); len(s.Logs) != hostLogs || s.Logs[0].Pod == "well" {
+		t.Errorf("%d logs", len(s.Logs))
 	}
 }
 

@@ -26,6 +26,8 @@ const (
 	leastLines = 8
 	// logsBytes bounds all logs: removing the secrets from 30 MB takes ten seconds. Each log gets an equal share, within logLeast and logMost.
 	logsBytes, logLeast, logMost = 32 << 20, 16 << 10, 512 << 10
+	// hostLogs is how many logs of host agents that are ready are read: a large cloud has hundreds.
+	hostLogs = 50
 	// logTimeout bounds a request for a log: a kubelet that was just lost would hold it for half a minute.
 	logTimeout = 10 * time.Second
 )
@@ -80,16 +82,20 @@ func (g *gathering) podsToRead() []int {
 		silent[n.Name] = !nodeReports(n)
 	}
 	var ill, well []int
+	hosts := 0
 	for i := range g.s.Pods {
 		p := &g.s.Pods[i]
 		unwell := why.PodUnwell(p, g.s.Time)
 		switch {
-		case !g.o.Everything && !unwell && !why.OfKeepalived(p):
+		case !g.o.Everything && !unwell && !why.OfKeepalived(p) && (!why.OfHostAgent(p) || hosts == hostLogs):
 		case silent[p.Spec.NodeName]:
 			unread[p.Spec.NodeName]++
 		case unwell:
 			ill = append(ill, i)
 		default:
+			if why.OfHostAgent(p) {
+				hosts++
+			}
 			well = append(well, i)
 		}
 	}
