@@ -240,8 +240,13 @@ func (c Cause) found(f *facts, h Hit) Found {
 	if c.Warning {
 		severity = finding.Warning
 	}
+	named := values
+	if component := values["component"]; values["pod"] == "" && component != "" { // the operator's message names no pod
+		named = maps.Clone(values)
+		named["pod"] = "a pod of " + component
+	}
 	found := Found{ID: c.ID, On: h.On, layer: c.Layer, Finding: finding.Finding{Code: c.Code, Severity: severity,
-		What: fill(cmp.Or(c.What, c.Title), values), Cause: fill(c.Why, values), Remedy: fill(c.Next, values)}}
+		What: fill(cmp.Or(c.What, c.Title), named), Cause: fill(c.Why, named), Remedy: fill(c.Next, values)}}
 	if c.Fix != nil {
 		found.Fix = c.Fix.repair(values)
 	}

@@ -64,3 +64,13 @@ func TestHostThatHasNotRegistered(t *testing.T) {
 		}
 	}
 }
+
+// The operator's message about a component names no pod: the text names the component.
+func TestMessageWithoutAPod(t *testing.T) {
+	s := healthy(t)
+	s.component("region", v1alpha1.Degraded, "PodsNotRunning", "0 of 1 pods ready; 1 node(s) didn't match PersistentVolume's node affinity")
+	r, _ := Diagnose(s, "")
+	if r.Cause == nil || r.Cause.What != "The volume of a pod of region is on a node that cannot be used" {
+		t.Errorf("%+v", r.Cause)
+	}
+}
