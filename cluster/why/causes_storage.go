@@ -19,7 +19,7 @@ func storageCauses() []Cause {
 			When: (*facts).claimsWithoutClass},
 		{ID: "claim-lost", Code: "OCA-5202", Layer: Storage, Title: "The volume of a claim is gone", What: "The volume of claim ${claim} is gone",
 			Why:  "the PersistentVolume was deleted",
-			Next: "restore the data from a backup: delete claim ${claim} and its pod, then ocadm cluster backup list",
+			Next: "delete claim ${claim} and its pod, which gets a new, empty volume; a backup has databases, but no images: ocadm explain OCA-5202",
 			When: func(f *facts) []Hit {
 				return f.claimsWhere(func(c *corev1.PersistentVolumeClaim) string {
 					if c.Status.Phase == corev1.ClaimLost {
@@ -30,7 +30,8 @@ func storageCauses() []Cause {
 			}},
 		{ID: "volume-node-gone", Code: "OCA-5202", Layer: Storage, Title: "A local volume is on a node that is gone",
 			What: "The volume of claim ${claim} is on a node that is gone",
-			Why:  "a local volume cannot be used elsewhere", Next: "bring node ${node} back, or delete claim ${claim} and its pod and restore a backup",
+			Why:  "a local volume cannot be used elsewhere",
+			Next: "bring node ${node} back; or give up its data, on a control-plane node: ocadm node remove ${node} --delete-volumes",
 			When: (*facts).volumesWithoutNode},
 		{ID: "provisioning-failed", Code: "OCA-5203", Layer: Storage, Title: "The storage class cannot create a volume", What: "The volume of claim ${claim} cannot be created",
 			Why: "the provisioner of its storage class refuses it", Next: "kubectl -n ${namespace} describe pvc ${claim}; kubectl get pods -A | grep -i provision",

@@ -187,6 +187,23 @@ func TestCauses(t *testing.T) {
 	}
 }
 
+// TestVolumeAdvice checks that the advice for a lost volume is the command that gives it up: a backup has no images.
+func TestVolumeAdvice(t *testing.T) {
+	for _, c := range provocations() {
+		if c.id != "volume-node-gone" {
+			continue
+		}
+		s := healthy(t)
+		c.change(s)
+		r, _ := Diagnose(s, "")
+		if r.Cause == nil || !strings.Contains(r.Cause.Remedy, "ocadm node remove n9 --delete-volumes") || strings.Contains(r.Cause.Remedy, "backup") {
+			t.Errorf("%+v", r.Cause)
+		}
+		return
+	}
+	t.Error("nothing provokes volume-node-gone")
+}
+
 var kebab = regexp.MustCompile(`^[a-z0-9]+(-[a-z0-9]+)*$`)
 
 func TestTable(t *testing.T) {
