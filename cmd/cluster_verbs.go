@@ -134,7 +134,7 @@ func newClusterUpdate(a *app) *cobra.Command {
 			"reports which migrations fail, how long each takes and how much space it needs.\n\n" +
 			"If the version of the operator is that of this program, run the command as root on a control-plane node: it imports the program there as\n" +
 			"the image and stores it in the depot, from which the other nodes pull it. Without a depot, they pull it from a registry.",
-		Example: "  ocadm cluster update --version v4.0.3 --dry-run\n  ocadm cluster update --version v4.0.3 --rehearse --wait\n  ocadm cluster update --version v4.0.3 --wait\n" +
+		Example: "  ocadm cluster update --version v4.0.4 --dry-run\n  ocadm cluster update --version v4.0.4 --rehearse --wait\n  ocadm cluster update --version v4.0.4 --wait\n" +
 			"  ocadm cluster update\n" +
 			"  ocadm cluster update --operator-version " + version.Version + " --operator-only\n" +
 			"  ocadm cluster update --image-repository 192.168.0.1:5000/yunionio\n  ocadm cluster update --profile ha --wait",
