@@ -24,6 +24,7 @@ import (
 	"yunion.io/x/ocadm/phases/config"
 	"yunion.io/x/ocadm/phases/host"
 	"yunion.io/x/ocadm/phases/kubernetes"
+	"yunion.io/x/ocadm/phases/owned"
 )
 
 // checksButJoin leaves out checks that need a real control plane.
@@ -70,6 +71,17 @@ func TestFindings(t *testing.T) {
 			own(t, m, "kind: JoinConfiguration\n")
 			put(t, m.h, "/etc/kubernetes/kubelet.conf", "x")
 		}, []string{"OCA-1006"}, "a worker of a cluster"},
+		"ours, joined as a control-plane node": {func(t *testing.T, m *machine) {
+			if err := owned.Note(m.h, true); err != nil {
+				t.Fatal(err)
+			}
+			own(t, m, "kind: JoinConfiguration\n")
+			put(t, m.h, "/etc/kubernetes/kubelet.conf", "x")
+		}, []string{"OCA-1006"}, "a control-plane node of a cluster"},
+		"ours, joined, and how to resume": {func(t *testing.T, m *machine) {
+			own(t, m, "kind: JoinConfiguration\n")
+			put(t, m.h, "/etc/kubernetes/kubelet.conf", "x")
+		}, []string{"OCA-1006"}, "to resume, run its join command again; to start over"},
 		"ours, under another name": {func(t *testing.T, m *machine) {
 			m.kind, m.h.Config.Node.Name = Join, "w2"
 			own(t, m, "kind: JoinConfiguration\nnodeRegistration:\n  name: w1\n")

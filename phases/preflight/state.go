@@ -44,24 +44,36 @@ func checkNodeState(_ context.Context, m *machine) []finding.Finding {
 			return found
 		}
 	}
-	if node := owned.NodeOf(m.h); m.kind == Join && earlier.Join && node.ControlPlane != m.h.Config.Join.ControlPlane {
-		was, now := "a worker", "a control-plane node"
-		if node.ControlPlane {
-			was, now = now, was
-		}
-		return []finding.Finding{finding.New("OCA-1006", "ocadm join cannot make this machine "+now, "ocadm has set it up as "+was,
-			"to start over: ocadm reset; or run the original command again")}
-	}
-	if earlier.Join != (m.kind == Join) {
-		was, now := "the first control-plane node of its cluster", "join"
-		if earlier.Join {
-			was, now = "a worker of a cluster", "init"
-		}
-		return []finding.Finding{finding.New("OCA-1006", fmt.Sprintf("ocadm %s cannot be used on this machine", now), "ocadm has set it up as "+was,
-			"to start over: ocadm reset")}
+	if found := m.otherRole(earlier.Join); found != nil {
+		return found
 	}
 	if m.kind == Init {
 		return append(m.changedNetworks(earlier.Networking), m.changedEndpoint(earlier.Endpoint)...)
+	}
+	return nil
+}
+
+// otherRole rejects a machine that is a node in another role than the command gives it. The remedy names the resuming command first, because reset
+// destroys what the node holds.
+func (m *machine) otherRole(joined bool) []finding.Finding {
+	refuse := func(what, was, command string) []finding.Finding {
+		return []finding.Finding{finding.New("OCA-1006", what, "ocadm has set it up as "+was,
+			"to resume, run its "+command+" command again; to start over, which removes the node and what it holds: ocadm reset")}
+	}
+	role := func(controlPlane bool) string {
+		if controlPlane {
+			return "a control-plane node"
+		}
+		return "a worker"
+	}
+	is, wanted := owned.NodeOf(m.h).ControlPlane, m.h.Config.Join.ControlPlane
+	switch {
+	case m.kind == Join && !joined:
+		return refuse("ocadm join cannot be used on this machine", "the first control-plane node of its cluster", "init")
+	case m.kind == Join && is != wanted:
+		return refuse("ocadm join cannot make this machine "+role(wanted), role(is), "join")
+	case m.kind != Join && joined:
+		return refuse("ocadm init cannot be used on this machine", role(is)+" of a cluster", "join")
 	}
 	return nil
 }
