@@ -121,7 +121,7 @@ func (e *Error) Remedy() string {
 		host, port, _ := net.SplitHostPort(e.Server)
 		return fmt.Sprintf("check that a server listens on %s (its bind-address, firewalls in between), then: nc -vz %s %s", e.Server, host, port)
 	case AccessDenied:
-		return run(create, alter, grant) + "\nor use the account's current password"
+		return e.deniedRemedy()
 	case HostNotAllowed:
 		return run(create, grant)
 	case HostBlocked:
@@ -152,6 +152,21 @@ func (e *Error) Remedy() string {
 		return "the server's password policy rejects the generated passwords; relax it: validate_password (MySQL), simple_password_check (MariaDB)"
 	}
 	return ""
+}
+
+// deniedRemedy advises first to correct the password: a wrong one is by far the usual cause. The server names the client's address, not the host of
+// the account that it found: statements for the address would create a second account, which then hides 'USER'@'%' on this machine only.
+func (e *Error) deniedRemedy() string {
+	password := "correct the password (--mysql-password-file FILE)"
+	if strings.Contains(e.Detail, "using password: NO") {
+		password = "no password was given: give it with --mysql-password-file FILE"
+	}
+	user := QuoteString(e.User)
+	account := user + "@'%'"
+	return password + "\nif the password is right, look on the database server for the account: SELECT user, host FROM mysql.user WHERE user = " + user + ";\n" +
+		"if it exists, change its password under the host that is listed, for example:\n  ALTER USER " + account + " IDENTIFIED BY " + passwordPlaceholder + ";\n" +
+		"only if it does not exist:\n  CREATE USER " + account + " IDENTIFIED BY " + passwordPlaceholder + ";\n  GRANT ALL PRIVILEGES ON *.* TO " + account +
+		" WITH GRANT OPTION;"
 }
 
 var (

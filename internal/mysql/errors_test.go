@@ -28,7 +28,9 @@ func TestServerErrors(t *testing.T) {
 		remedy  string
 	}{
 		{1045, "Access denied for user 'root'@'10.0.0.9' (using password: YES)", "", AccessDenied, "'root'@'10.0.0.9'",
-			"CREATE USER IF NOT EXISTS 'root'@'10.0.0.9' IDENTIFIED BY '<password>';"},
+			"correct the password (--mysql-password-file FILE)\nif the password is right"},
+		{1045, "Access denied for user 'root'@'10.0.0.9' (using password: YES)", "", AccessDenied, "'root'@'10.0.0.9'", "ALTER USER 'root'@'%'"},
+		{1045, "Access denied for user 'root'@'10.0.0.9' (using password: NO)", "", AccessDenied, "'root'@'10.0.0.9'", "no password was given: give it"},
 		{1130, "Host '10.0.0.9' is not allowed to connect to this MariaDB server", "", HostNotAllowed, "'root'@'10.0.0.9'",
 			"GRANT ALL PRIVILEGES ON *.* TO 'root'@'10.0.0.9' WITH GRANT OPTION;"},
 		{1129, "Host '10.0.0.9' is blocked because of many connection errors", "", HostBlocked, "'root'@'10.0.0.9'", "FLUSH HOSTS;  -- MariaDB"},
@@ -56,6 +58,9 @@ func TestServerErrors(t *testing.T) {
 			}
 			if !strings.Contains(e.Remedy(), tc.remedy) || tc.remedy == "" && e.Remedy() != "" {
 				t.Errorf("remedy %q, want %q in it", e.Remedy(), tc.remedy)
+			}
+			if e.Class == AccessDenied && strings.Contains(e.Remedy(), e.Account) {
+				t.Errorf("remedy %q would make a second account", e.Remedy())
 			}
 			var my *driverpkg.MySQLError
 			if errors.As(e, &my) {

@@ -289,9 +289,9 @@ func TestConnectingFails(t *testing.T) {
 		account string
 		remedy  string
 	}{
-		{"wrong password", func(c *Config) { c.Password = canary }, AccessDenied, "'root'@'127.0.0.1'", "ALTER USER 'root'@'127.0.0.1'"},
+		{"wrong password", func(c *Config) { c.Password = canary }, AccessDenied, "'root'@'127.0.0.1'", "ALTER USER 'root'@'%'"},
 		{"unknown user", func(c *Config) { c.User, c.Password = "nobody", canary }, AccessDenied, "'nobody'@'127.0.0.1'",
-			"CREATE USER IF NOT EXISTS 'nobody'@'127.0.0.1'"},
+			"CREATE USER 'nobody'@'%'"},
 		{"host not allowed", func(c *Config) { c.Port, c.Password, c.Dial = narrow.Port, canary, from("127.0.0.9") }, HostNotAllowed,
 			"'root'@'127.0.0.9'", "CREATE USER IF NOT EXISTS 'root'@'127.0.0.9' IDENTIFIED BY '<password>';"},
 		{"nobody listens", func(c *Config) { c.Port, c.Password = closedPort, canary }, Unreachable, "", "nc -vz 127.0.0.1"},
