@@ -67,6 +67,7 @@ const joinCommandTimeout = 20 * time.Second
 func finishInit(ctx context.Context, a *app, h *host.Host, f runFlags) error {
 	ctx, cancel := context.WithTimeout(ctx, joinCommandTimeout)
 	defer cancel()
+	a.warnStillHost(ctx, h)
 	join, err := kubernetes.JoinCommand(ctx, h, kubernetes.JoinRoles{Host: runsHosts(h)})
 	if err != nil {
 		a.warn("cannot determine the join command: %v; run ocadm token create --print-join-command later", err)

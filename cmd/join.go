@@ -58,6 +58,7 @@ func finishJoin(ctx context.Context, a *app, h *host.Host, f runFlags) error {
 		}
 	})
 	a.warnOf(unreached)
+	a.warnStillHost(ctx, h)
 	if f.output.String() == "jsonl" {
 		data := withNetworks(h, map[string]string{"node": h.Config.Node.Name})
 		if len(once) > 0 {
@@ -78,6 +79,15 @@ func finishJoin(ctx context.Context, a *app, h *host.Host, f runFlags) error {
 	_, err := fmt.Fprintf(a.Err, "\nThis machine is %s %s of the cluster at %s. %s\n\n  kubectl get nodes\n%s%s",
 		role, h.Config.Node.Name, h.Config.Join.Endpoint, where, afterControlPlane(once), afterCompute(h))
 	return err
+}
+
+// warnStillHost says that a repeated run without --enable-host-agent leaves the host agent on the node.
+func (a *app) warnStillHost(ctx context.Context, h *host.Host) {
+	ctx, cancel := context.WithTimeout(ctx, joinCommandTimeout)
+	defer cancel()
+	if still := compute.StillHost(ctx, h); still != "" {
+		a.warn("%s", still)
+	}
 }
 
 // notRedundant returns what an additional control-plane node does not change by itself: what in the cluster and its clouds still depends on one node.

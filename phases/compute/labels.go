@@ -62,6 +62,19 @@ func LabelPhase() host.Phase {
 	}
 }
 
+// StillHost returns what to say after a run without --enable-host-agent on a node that is a compute node already, otherwise "": such a run removes
+// neither the label nor the host agent. Without an answer of the cluster it says nothing.
+func StillHost(ctx context.Context, h *host.Host) string {
+	if h.Config.Node.EnableHostAgent {
+		return ""
+	}
+	if done, err := labelled(ctx, h); err != nil || !done {
+		return ""
+	}
+	return "this node stays a compute node, because it was one before; to stop its host agent, run on a control-plane node: ocadm node disable-host-agent " +
+		h.Config.Node.Name
+}
+
 // labelled reports whether the node has the label.
 func labelled(ctx context.Context, h *host.Host) (bool, error) {
 	c, err := kubernetes.NodeClient(h)

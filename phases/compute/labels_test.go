@@ -55,7 +55,18 @@ func TestLabel(t *testing.T) {
 	if said := strings.Join(m.said, "\n"); !strings.Contains(said, "creates the bridge br0") {
 		t.Errorf("says %q", said)
 	}
+	m.Config.Node.EnableHostAgent = false
+	if got := StillHost(t.Context(), m.Host); got != "" {
+		t.Errorf("a node that never was one: %q", got)
+	}
 	have = `{"onecloud.yunion.io/host":"enable"}`
+	if got := StillHost(t.Context(), m.Host); !strings.HasSuffix(got, ": ocadm node disable-host-agent "+m.Config.Node.Name) {
+		t.Errorf("a compute node that joins without the flag: %q", got)
+	}
+	m.Config.Node.EnableHostAgent = true
+	if got := StillHost(t.Context(), m.Host); got != "" {
+		t.Errorf("a compute node that joins with the flag: %q", got)
+	}
 	if ran, err := m.run(t, LabelPhase()); err != nil || len(ran) > 0 {
 		t.Errorf("a second run does %v, %v", ran, err)
 	}
