@@ -216,6 +216,28 @@ func TestErrorsNameFlagAndKey(t *testing.T) {
 	}
 }
 
+// A wrong endpoint or token was most likely copied from a join command: the remedy prints that again.
+func TestJoinRemedy(t *testing.T) {
+	const again = "ocadm token create --print-join-command"
+	for name, tt := range map[string]struct {
+		change func(*config.Config)
+		want   string
+	}{
+		"no endpoint":        {func(c *config.Config) { c.Join.Endpoint = "" }, again},
+		"malformed token":    {func(c *config.Config) { c.Join.Token = "abc" }, again},
+		"no certificate key": {func(c *config.Config) { c.Join.ControlPlane = true }, again + " --control-plane"},
+		"another setting":    {func(c *config.Config) { c.Join.Timeout = 0 }, "ocadm config print shows every setting with its default"},
+	} {
+		c := good(nil)
+		c.Join.Endpoint = "10.0.0.1"
+		tt.change(c)
+		l := finding.Of(config.Validate(c, config.ForJoin))
+		if len(l) != 1 || !strings.HasSuffix(l[0].Remedy, tt.want) {
+			t.Errorf("%s: %+v, want %q", name, l, tt.want)
+		}
+	}
+}
+
 func TestCertificateKey(t *testing.T) {
 	key := strings.Repeat("0a", 32)
 	for name, tt := range map[string]struct {

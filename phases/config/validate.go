@@ -40,6 +40,11 @@ func (e FieldError) Error() string {
 	return "--" + e.Flag + " (" + e.Key + "): " + e.Problem
 }
 
+// printed reports whether the setting is one that users copy from a printed join command.
+func (e FieldError) printed() bool {
+	return slices.Contains([]string{"join.endpoint", "join.token", "join.certificateKey"}, e.Key)
+}
+
 // Validate returns all invalid settings of a command as one finding.
 func Validate(c *Config, command For) error {
 	errs := Errors(c, command)
@@ -47,6 +52,12 @@ func Validate(c *Config, command For) error {
 		return nil
 	}
 	f := finding.New("OCA-0320", "A setting is not valid", errs[0].Error(), "ocadm config print shows every setting with its default")
+	if slices.ContainsFunc(errs, FieldError.printed) {
+		f.Remedy = "on a control-plane node, print the complete join command: ocadm token create --print-join-command"
+		if c.Join.ControlPlane {
+			f.Remedy += " --control-plane"
+		}
+	}
 	if len(errs) > 1 {
 		f.What, f.Cause = fmt.Sprintf("%d settings are not valid", len(errs)), ""
 		for _, e := range errs {
