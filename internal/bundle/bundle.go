@@ -199,7 +199,7 @@ func (b *Bundle) Require(images []string) (missing []string) {
 // CheckImages returns a finding that names the images that the bundle lacks, nil if there are none.
 func (b *Bundle) CheckImages(images []string) error {
 	if missing := b.Require(images); len(missing) > 0 {
-		return missingImages(b.name, missing)
+		return missingImages(b.name, slices.Sorted(maps.Keys(b.images)), missing)
 	}
 	return nil
 }

@@ -7,6 +7,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -225,6 +226,26 @@ func TestChecks(t *testing.T) {
 	}
 	if _, err := b.OpenFile("../secret"); err == nil {
 		t.Error("a path outside was opened")
+	}
+}
+
+// A bundle of another version lacks dozens of images: the cause names the versions and a few images.
+func TestLackingImages(t *testing.T) {
+	var have, missing []string
+	for i := range 31 {
+		have = append(have, fmt.Sprintf("reg.example:5000/cloud/c%02d:v4.0.3", i))
+		missing = append(missing, fmt.Sprintf("reg.example:5000/cloud/c%02d:v4.0.9", i))
+	}
+	f := LackingImages("Bundle b lacks images", "the bundle", have, missing, "")
+	if want := "the bundle has the images of v4.0.3, and v4.0.9 was requested: " + strings.Join(missing[:3], ", ") + " and 28 more"; f.Cause != want {
+		t.Errorf("cause %q, want %q", f.Cause, want)
+	}
+	if len(f.Evidence) != 1 || !strings.Contains(f.Evidence[0], missing[30]) {
+		t.Errorf("evidence %q", f.Evidence)
+	}
+	f = LackingImages("Bundle b lacks an image", "the bundle", have, []string{"other:v1"}, "")
+	if f.Cause != "other:v1" || len(f.Evidence) > 0 {
+		t.Errorf("one image: %q, %q", f.Cause, f.Evidence)
 	}
 }
 

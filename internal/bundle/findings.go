@@ -53,13 +53,57 @@ func wrongVersion(name string, info Info, version string) error {
 		fmt.Sprintf("add --kubernetes-version %s; or use a bundle that was created with --kubernetes-version %s", info.KubernetesVersion, version))
 }
 
-func missingImages(name string, missing []string) error {
+func missingImages(name string, have, missing []string) error {
 	noun := "images that this run needs"
 	if len(missing) == 1 {
 		noun = "an image that this run needs"
 	}
-	return finding.New(CodeMissingImages, fmt.Sprintf("Bundle %s lacks %s", name, noun), strings.Join(missing, ", "),
-		"use a bundle that contains them; this shows the content of this one: ocadm bundle list "+name).With(missing...)
+	return LackingImages(fmt.Sprintf("Bundle %s lacks %s", name, noun), "the bundle", have, missing,
+		"use a bundle that contains them; this shows the content of this one: ocadm bundle list "+name)
+}
+
+// namedImages is how many missing images the cause names: the images of a cloud are dozens.
+const namedImages = 3
+
+// LackingImages returns the finding about images that a source, such as "the bundle", does not have. If it has most of them in another version, the
+// cause says so. The evidence has all names, unless the cause does.
+func LackingImages(what, source string, have, missing []string, remedy string) finding.Finding {
+	cause := strings.Join(missing[:min(len(missing), namedImages)], ", ")
+	if more := len(missing) - namedImages; more > 0 {
+		cause += fmt.Sprintf(" and %d more", more)
+	}
+	if is, wanted := otherVersion(have, missing); is != "" {
+		cause = fmt.Sprintf("%s has the images of %s, and %s was requested: %s", source, is, wanted, cause)
+	}
+	f := finding.New(CodeMissingImages, what, cause, remedy)
+	if len(missing) > namedImages {
+		return f.With(strings.Join(missing, ", "))
+	}
+	return f
+}
+
+// otherVersion returns the version that the source has of most missing images, and the missing one; "" if there is no such version.
+func otherVersion(have, missing []string) (is, wanted string) {
+	split := func(image string) (repository, tag string) {
+		i := strings.LastIndexByte(image, ':')
+		return image[:max(i, 0)], image[i+1:]
+	}
+	tags := map[string]string{}
+	for _, image := range have {
+		repository, tag := split(image)
+		tags[repository] = tag
+	}
+	count := map[[2]string]int{}
+	for _, image := range missing {
+		repository, tag := split(image)
+		if has := tags[repository]; has != "" {
+			pair := [2]string{has, tag}
+			if count[pair]++; 2*count[pair] > len(missing) {
+				is, wanted = has, tag
+			}
+		}
+	}
+	return is, wanted
 }
 
 func missingFile(name, path string) error {

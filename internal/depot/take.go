@@ -8,6 +8,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"path"
 	"slices"
 	"strings"
@@ -85,8 +86,8 @@ func (r *Remote) CheckImages(images []string) error {
 	if len(missing) == 0 {
 		return nil
 	}
-	return finding.New(bundle.CodeMissingImages, r.title()+" lacks images that this run needs", strings.Join(missing, ", "),
-		"serve a bundle that contains them; this shows the content of a bundle: ocadm bundle list FILE").With(missing...)
+	return bundle.LackingImages(r.title()+" lacks images that this run needs", "it", slices.Sorted(maps.Keys(r.manifests)), missing,
+		"serve a bundle that contains them; this shows the content of a bundle: ocadm bundle list FILE")
 }
 
 func (r *Remote) title() string { return "The depot at " + r.client.address }

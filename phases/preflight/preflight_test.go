@@ -340,7 +340,7 @@ func TestFindings(t *testing.T) {
 		}, []string{"OCA-2306"}, "v1.35.0"},
 		"bundle without images": {func(t *testing.T, m *machine) {
 			m.h.Config.Node.Bundle = emptyBundle(t, "amd64", m.h.Config.Cluster.KubernetesVersion)
-		}, []string{"OCA-2307"}, "kube-apiserver"},
+		}, []string{"OCA-2307"}, " and 9 more"},
 		"truncated bundle": {func(t *testing.T, m *machine) {
 			m.h.Config.Node.Bundle = emptyBundle(t, "amd64", m.h.Config.Cluster.KubernetesVersion)
 			if err := os.Truncate(m.h.Config.Node.Bundle, 1024); err != nil {
