@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"yunion.io/x/ocadm/cluster"
 	"yunion.io/x/ocadm/internal/workflow"
 	"yunion.io/x/ocadm/phases"
 	"yunion.io/x/ocadm/phases/config"
@@ -76,7 +77,7 @@ func finishInit(ctx context.Context, a *app, h *host.Host, f runFlags) error {
 		return printResult(a, "init", withNetworks(h, map[string]string{"kubeconfig": h.Kubeconfig(), "joinCommand": join}))
 	}
 	if !f.quiet {
-		fmt.Fprint(a.Err, afterInit(h))
+		fmt.Fprint(a.Err, afterInit(h, hasCloud(ctx, h)))
 	}
 	if join != "" {
 		_, err = fmt.Fprintln(a.Out, join)
@@ -85,14 +86,24 @@ func finishInit(ctx context.Context, a *app, h *host.Host, f runFlags) error {
 	return nil
 }
 
-func afterInit(h *host.Host) string {
+// hasCloud reports whether the cluster has a cloud already, as after a repeated init. Without an answer, there is none.
+func hasCloud(ctx context.Context, h *host.Host) bool {
+	k, err := h.Kube(ctx)
+	if err != nil {
+		return false
+	}
+	list, err := cluster.All(ctx, k)
+	return err == nil && len(list) > 0
+}
+
+func afterInit(h *host.Host, cloudExists bool) string {
 	text := "\nYour Kubernetes and Onecloud control-plane has initialized successfully!\n\n" +
 		"To use the cluster as root, run:\n\n  export KUBECONFIG=" + h.Kubeconfig() + "\n\nAs another user, run:\n\n" +
 		"  mkdir -p $HOME/.kube && sudo install -o $(id -u) -g $(id -g) -m 0600 " + h.Kubeconfig() + " $HOME/.kube/config\n\n"
 	if list := h.Config.Node.NoProxy; h.Config.Node.HTTPSProxy != "" {
 		text += "This shell has a proxy, which kubectl must not use for the cluster:\n\n  export NO_PROXY=" + strings.Join(list, ",") + "\n\n"
 	}
-	if h.Config.Cloud.Version == "" {
+	if h.Config.Cloud.Version == "" && !cloudExists {
 		text += "To create a cloud, run:\n\n  ocadm cluster create --version VERSION --wait\n\n"
 	} else {
 		text += "To follow the start of the cloud and to log in to it, run:\n\n  ocadm cluster status\n  ocadm cluster rcadmin\n\n"

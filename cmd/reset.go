@@ -86,6 +86,8 @@ const resetAskTimeout = 8 * time.Second
 type resetting struct {
 	// lost is what the cluster loses with this machine.
 	lost stake
+	// recorded reports whether the ledger had anything to undo when the reset began.
+	recorded bool
 }
 
 // confirm refuses a node that ocadm did not install. It always shows which volumes the cluster loses. It lists what reset removes and keeps, and asks
@@ -95,6 +97,7 @@ func (of *resetting) confirm(ctx context.Context, a *app, h *host.Host) error {
 		return finding.New("OCA-0413", "This machine is a Kubernetes node that ocadm did not install",
 			"found "+strings.Join(foreign, ", ")+", but no ledger in "+host.LedgerFile, "use the tool that installed it, for example: ocadm kubeadm reset").With(foreign...)
 	}
+	of.recorded = len(h.Ledger.Created()) > 0
 	if !h.Config.Run.AbandonEtcd {
 		if err := etcdphase.MayLeave(ctx, h); err != nil {
 			return err
@@ -157,7 +160,11 @@ func (of *resetting) finish(_ context.Context, a *app, h *host.Host, f runFlags)
 	if f.quiet {
 		return nil
 	}
-	_, err := fmt.Fprintf(a.Err, "\nThis machine is no longer a node. The logs are in %s. Data of local volumes was kept.\n", logDir)
+	text := "\nThis machine is no longer a node. The logs are in %s. Data of local volumes was kept.\n"
+	if !of.recorded {
+		text = "\nThis machine is not a node: ocadm has no record of changes to it. The logs are in %s.\n"
+	}
+	_, err := fmt.Fprintf(a.Err, text, logDir)
 	return err
 }
 

@@ -4,12 +4,42 @@ package cmd
 
 import (
 	"bytes"
+	"strings"
 	"testing"
 
 	"yunion.io/x/ocadm/internal/ui"
 	"yunion.io/x/ocadm/phases/config"
 	"yunion.io/x/ocadm/phases/host"
 )
+
+// A reset of a machine that never was a node does not claim that it was one.
+func TestResetOfNoNode(t *testing.T) {
+	for recorded, want := range map[bool]string{false: "This machine is not a node", true: "This machine is no longer a node"} {
+		cfg := config.Default()
+		h, err := host.Fake(t.Context(), t.TempDir(), &cfg, &host.Recorder{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var said bytes.Buffer
+		a := newApp(Streams{Out: &said, Err: &said})
+		of := new(resetting)
+		if recorded {
+			if err := h.Files.WriteFile("/etc/ocadm/kubeadm.yaml", nil, 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		h.Config.Run.Force, h.Config.Run.AbandonEtcd = true, true
+		if err := of.confirm(t.Context(), a, h); err != nil {
+			t.Fatal(err)
+		}
+		if err := h.Ledger.ForgetAll(h.Ledger.Created()); err != nil {
+			t.Fatal(err)
+		}
+		if err := of.finish(t.Context(), a, h, runFlags{output: ui.NewFormat("text", "jsonl")}); err != nil || !strings.Contains(said.String(), want) {
+			t.Errorf("%v, said %q, want %q", err, said.String(), want)
+		}
+	}
+}
 
 // A reset that leaves files to be restored, because phases were skipped, keeps their backups.
 func TestPartialResetKeepsRecords(t *testing.T) {

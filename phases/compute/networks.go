@@ -109,7 +109,11 @@ func judge(f host.Facts, own string, n config.HostNetwork) (wrong, risky []strin
 	}
 	nic, ok := f.Named(n.NIC)
 	if !ok {
-		return []string{fmt.Sprintf("there is no interface %s, only %s", n.NIC, strings.Join(hardware(f), ", "))}, nil
+		others := "and no other that the cloud can use"
+		if list := hardware(f); len(list) > 0 {
+			others = "only " + strings.Join(list, ", ")
+		}
+		return []string{fmt.Sprintf("there is no interface %s, %s", n.NIC, others)}, nil
 	}
 	bridge, exists := f.Named(n.Bridge)
 	bad := func(format string, args ...any) { wrong = append(wrong, fmt.Sprintf(format, args...)) }

@@ -66,12 +66,12 @@ func Save(ctx context.Context, endpoint string, config *tls.Config, dir string, 
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return Info{}, fmt.Errorf("creating the directory of snapshots: %w", err)
 	}
-	free, err := disk.Free(dir)
+	lacking, err := Lacking(dir, size)
 	if err != nil {
 		return Info{}, err
 	}
-	if free < size+Reserve {
-		return Info{}, fmt.Errorf("saving a snapshot of %d MiB to %s, which has %d MiB left, %d of them reserved: %w", size>>20, dir, free>>20, Reserve>>20, ErrNoSpace)
+	if lacking != "" {
+		return Info{}, fmt.Errorf("saving a snapshot of %d MiB: %s: %w", size>>20, lacking, ErrNoSpace)
 	}
 	unlock, err := lock(ctx, dir)
 	if err != nil {
@@ -125,7 +125,7 @@ func removePartial(temp string) error {
 func Lacking(dir string, size int64) (why string, err error) {
 	free, err := disk.Free(dir)
 	if need := size + Reserve; err == nil && free < need {
-		why = fmt.Sprintf("the disk of %s has %d MiB left, and %d are needed", dir, free>>20, need>>20)
+		why = fmt.Sprintf("the disk of %s has %d MiB left, and %d MiB are needed, of which %d MiB stay free", dir, free>>20, need>>20, Reserve>>20)
 	}
 	return why, err
 }

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -288,7 +289,7 @@ func TestClockJumps(t *testing.T) {
 
 func TestSaveNeedsSpace(t *testing.T) {
 	_, err := Save(t.Context(), "", nil, t.TempDir(), 1<<60, time.Now())
-	if !errors.Is(err, ErrNoSpace) {
+	if !errors.Is(err, ErrNoSpace) || !strings.Contains(err.Error(), "MiB are needed, of which 512 MiB stay free") {
 		t.Errorf("%v", err)
 	}
 }

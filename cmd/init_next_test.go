@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cmd
+
+import (
+	"strings"
+	"testing"
+
+	"yunion.io/x/ocadm/phases/config"
+	"yunion.io/x/ocadm/phases/host"
+)
+
+// A repeated init does not advise to create a cloud that exists.
+func TestAfterInit(t *testing.T) {
+	cfg := config.Default()
+	h, err := host.Fake(t.Context(), t.TempDir(), &cfg, &host.Recorder{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for exists, want := range map[bool]string{false: "ocadm cluster create", true: "ocadm cluster status"} {
+		if got := afterInit(h, exists); !strings.Contains(got, want) || exists && strings.Contains(got, "To create a cloud") {
+			t.Errorf("with a cloud %v: %s", exists, got)
+		}
+	}
+}
