@@ -52,10 +52,12 @@ func applicable(h *host.Host) []module {
 // Modules returns findings about kernel modules that are not available to the kernel of h.
 func Modules(h *host.Host) []finding.Finding {
 	kernel := h.Modules()
-	var needed, optional []string
+	var needed, optional, unknown []string
 	for _, m := range applicable(h) {
 		switch line := m.name + ": without it " + m.without; {
-		case kernel.Has(m.name) || !kernel.Known:
+		case kernel.Has(m.name) || !kernel.Known && !m.needed:
+		case !kernel.Known:
+			unknown = append(unknown, m.name)
 		case m.needed:
 			needed = append(needed, line)
 		default:
@@ -65,13 +67,26 @@ func Modules(h *host.Host) []finding.Finding {
 	var out []finding.Finding
 	if len(needed) > 0 {
 		out = append(out, finding.New(CodeModule, "The kernel lacks modules that a compute node needs", strings.Join(needed, "; "),
-			h.Facts.OS.InstallKernelModules(h.Facts.Kernel)).With(needed...))
+			installModules(h)).With(needed...))
+	}
+	if len(unknown) > 0 {
+		out = append(out, finding.Warn(CodeModule, "Whether the kernel has the modules that a compute node needs cannot be checked",
+			"there is no list of modules in "+h.ModulesDir()+", and these are not loaded: "+strings.Join(unknown, ", "),
+			"try: modprobe -a "+strings.Join(unknown, " ")+"; if that fails: "+installModules(h)))
 	}
 	if len(optional) > 0 {
 		out = append(out, finding.Warn(CodeOptionalModule, "The kernel lacks optional modules for a compute node", strings.Join(optional, "; "),
-			h.Facts.OS.InstallKernelModules(h.Facts.Kernel)).With(optional...))
+			installModules(h)).With(optional...))
 	}
 	return out
+}
+
+// installModules returns how to get modules. A kernel without a list of modules was built by hand, or removed by an update: there is no package for it.
+func installModules(h *host.Host) string {
+	if !h.Modules().Known {
+		return "boot a kernel of the distribution, whose modules are installed: " + h.ModulesDir() + " has none of this one"
+	}
+	return h.Facts.OS.InstallKernelModules(h.Facts.Kernel)
 }
 
 // modulesPhase loads the modules, both now and at every boot.
@@ -128,7 +143,8 @@ func loadModules(ctx context.Context, h *host.Host, r workflow.Reporter) error {
 		case ctx.Err() != nil:
 			return err
 		case m.needed && !ignored(h, CheckModules):
-			return finding.Errorf(CodeModule, "The kernel module "+m.name+" cannot be loaded", h.Facts.OS.InstallKernelModules(h.Facts.Kernel), "%w", err)
+			return finding.Errorf(CodeModule, "The kernel module "+m.name+" cannot be loaded",
+				installModules(h)+"; if the kernel has it under another name, continue with: --ignore-preflight-errors "+CheckModules, "%w", err)
 		default:
 			lacking = append(lacking, m.name+" ("+m.without+")")
 		}

@@ -19,9 +19,12 @@ type Modules struct {
 	Known bool
 }
 
+// ModulesDir is the directory of the running kernel's modules.
+func (h *Host) ModulesDir() string { return "/lib/modules/" + h.Facts.Kernel }
+
 // Modules reads which modules the running kernel has.
 func (h *Host) Modules() Modules {
-	dir := "/lib/modules/" + h.Facts.Kernel
+	dir := h.ModulesDir()
 	// File names have hyphens or underscores; module names have underscores.
 	list := func(name string) string { return strings.ReplaceAll(h.Files.Text(dir+name), "-", "_") }
 	return Modules{files: h.Files, builtin: list("/modules.builtin"), loadable: list("/modules.dep"), Known: h.Files.Exists(dir + "/modules.dep")}
