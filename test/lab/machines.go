@@ -35,6 +35,10 @@ func machineCommands() []*cobra.Command {
 		onNode("shell", "Open a shell on a machine", cobra.NoArgs, func([]string) []string { return []string{"bash", "--login"} }),
 		onNode("exec -- COMMAND [ARGUMENT...]", "Run a command on a machine; its exit status is ours", cobra.MinimumNArgs(1),
 			func(args []string) []string { return args }),
+		withNode("kill", "Stop a machine as a power failure does; its disk stays", cobra.NoArgs,
+			func(cmd *cobra.Command, n *machine.Node, _ []string) error { return n.Kill(cmd.Context()) }),
+		withNode("start", "Boot a killed machine with its disk", cobra.NoArgs,
+			func(cmd *cobra.Command, n *machine.Node, _ []string) error { return n.Start(cmd.Context()) }),
 		ofLab("cp FROM TO", "Copy a file to or from a machine, named as in node1:/path", cobra.ExactArgs(2), copyFile),
 		deployCommand(),
 	}
@@ -117,14 +121,23 @@ func node(name string, index int) (*machine.Node, error) {
 	return lab.Node(index), nil
 }
 
-// onNode returns a command that runs a program on one machine.
-func onNode(use, short string, args cobra.PositionalArgs, argv func([]string) []string) *cobra.Command {
+// withNode returns a command about one machine.
+func withNode(use, short string, args cobra.PositionalArgs, do func(*cobra.Command, *machine.Node, []string) error) *cobra.Command {
 	var index int
 	cmd := ofLab(use, short, args, func(cmd *cobra.Command, name string, args []string) error {
 		n, err := node(name, index)
 		if err != nil {
 			return err
 		}
+		return do(cmd, n, args)
+	})
+	cmd.Flags().IntVar(&index, "node", 1, "which machine")
+	return cmd
+}
+
+// onNode returns a command that runs a program on one machine.
+func onNode(use, short string, args cobra.PositionalArgs, argv func([]string) []string) *cobra.Command {
+	return withNode(use, short, args, func(cmd *cobra.Command, n *machine.Node, args []string) error {
 		s := machine.Streams{In: os.Stdin, Out: os.Stdout, Err: os.Stderr}
 		s.Terminal = term.IsTerminal(int(os.Stdin.Fd())) && term.IsTerminal(int(os.Stdout.Fd()))
 		if err := n.Run(cmd.Context(), s, argv(args)...); err != nil {
@@ -132,8 +145,6 @@ func onNode(use, short string, args cobra.PositionalArgs, argv func([]string) []
 		}
 		return nil
 	})
-	cmd.Flags().IntVar(&index, "node", 1, "which machine")
-	return cmd
 }
 
 func copyFile(cmd *cobra.Command, name string, args []string) error {

@@ -134,7 +134,7 @@ func (l *Lab) reuse(o Options) (bool, error) {
 		return false, nil
 	}
 	if len(stopped) > 0 {
-		return false, fmt.Errorf("using the lab %q: %s stopped while others run; remove the lab with \"down\" first", l.Name, strings.Join(stopped, ", "))
+		return false, fmt.Errorf("using the lab %q: %s stopped while others run; start it with \"start\", or remove the lab with \"down\"", l.Name, strings.Join(stopped, ", "))
 	}
 	if l.state.Nodes != o.Nodes {
 		return false, fmt.Errorf("using the lab %q: it runs with %d machines, not %d; remove it with \"down\" first", l.Name, l.state.Nodes, o.Nodes)
