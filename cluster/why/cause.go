@@ -237,7 +237,7 @@ func (c Cause) said(f *facts) []Hit {
 func (c Cause) found(f *facts, h Hit) Found {
 	values := f.values(h)
 	severity := finding.Error
-	if c.Warning {
+	if p := f.pod(h.On); c.Warning || p != nil && OfHostAgent(p) && !f.unwell(p) { // only the compute node lacks something: a new one, its network
 		severity = finding.Warning
 	}
 	named := values
