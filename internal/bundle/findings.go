@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/images"
 )
 
 // Finding codes of bundles.
@@ -84,22 +85,18 @@ func LackingImages(what, source string, have, missing []string, remedy string) f
 
 // otherVersion returns the version that the source has of most missing images, and the missing one; "" if there is no such version.
 func otherVersion(have, missing []string) (is, wanted string) {
-	split := func(image string) (repository, tag string) {
-		i := strings.LastIndexByte(image, ':')
-		return image[:max(i, 0)], image[i+1:]
-	}
 	tags := map[string]string{}
 	for _, image := range have {
-		repository, tag := split(image)
-		tags[repository] = tag
+		r := images.Split(image)
+		tags[r.Repository] = r.Tag
 	}
 	count := map[[2]string]int{}
 	for _, image := range missing {
-		repository, tag := split(image)
-		if has := tags[repository]; has != "" {
-			pair := [2]string{has, tag}
+		r := images.Split(image)
+		if has := tags[r.Repository]; has != "" {
+			pair := [2]string{has, r.Tag}
 			if count[pair]++; 2*count[pair] > len(missing) {
-				is, wanted = has, tag
+				is, wanted = has, r.Tag
 			}
 		}
 	}
