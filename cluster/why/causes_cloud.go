@@ -10,6 +10,7 @@ import (
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -174,6 +175,23 @@ func agentCauses() []Cause {
 			Says: r.Match, In: LogLine | Event, Of: func(_ *facts, t Text) bool { return slices.Contains(agents, t.Values["component"]) }})
 	}
 	return out
+}
+
+// OfHostAgent reports whether a pod runs the agent that registers a compute node with the cloud. It is ready before that.
+func OfHostAgent(p *corev1.Pod) bool { return p.Labels[v1alpha1.LabelComponent] == "host" }
+
+// hostSays collects why a host agent that is ready has not registered its node: the last attempt in its log.
+func (f *facts) hostSays(l Log) {
+	p := f.pod(Subject("pod/" + l.Namespace + "/" + l.Pod))
+	if p == nil || !OfHostAgent(p) || l.Previous || f.nodeUnwell(p.Spec.NodeName) {
+		return
+	}
+	for _, line := range slices.Backward(agentlog.Unsettled(l.Lines)) {
+		if strings.Contains(line, agentlog.Unregistered+":") {
+			f.add(LogLine, podSubject(p), fmt.Sprintf("log of pod %s, container %s", l.Pod, l.Container), line, podValues(p), "container", l.Container)
+			return
+		}
+	}
 }
 
 func (f *facts) operator() *appsv1.Deployment {

@@ -15,7 +15,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
-	"yunion.io/x/ocadm/internal/agentlog"
 	"yunion.io/x/ocadm/internal/kube"
 )
 
@@ -195,23 +194,6 @@ func (f *facts) say() {
 				f.add(LogLine, controlPlane, "log of "+name+" on "+m.Node, line,
 					map[string]string{"node": m.Node, "namespace": "kube-system", "pod": name + "-" + m.Node, "container": name})
 			}
-		}
-	}
-}
-
-// OfHostAgent reports whether a pod runs the agent that registers a compute node with the cloud. It is ready before that.
-func OfHostAgent(p *corev1.Pod) bool { return p.Labels[v1alpha1.LabelComponent] == "host" }
-
-// hostSays collects why a host agent that is ready has not registered its node: the last attempt in its log.
-func (f *facts) hostSays(l Log) {
-	p := first(f.Pods, func(p *corev1.Pod) bool { return p.Namespace == l.Namespace && p.Name == l.Pod })
-	if p == nil || !OfHostAgent(p) || l.Previous || f.nodeUnwell(p.Spec.NodeName) {
-		return
-	}
-	for _, line := range slices.Backward(agentlog.Unsettled(l.Lines)) {
-		if strings.Contains(line, agentlog.Unregistered+":") {
-			f.add(LogLine, podSubject(p), fmt.Sprintf("log of pod %s, container %s", l.Pod, l.Container), line, podValues(p), "container", l.Container)
-			return
 		}
 	}
 }
