@@ -67,7 +67,7 @@ func (c *Cloud) HighlyAvailable(cluster component.Cluster, nodes []Node, pods []
 }
 
 // lacksNodes returns what fails with one node because too few nodes take the services, or because its pods share a node. on is from running.
-func lacksNodes(c component.Cluster, nodes []Node, twice []string, on map[string][]string) (out []string) {
+func lacksNodes(c component.Cluster, nodes []Node, twice []string, on map[string]map[string]int) (out []string) {
 	ready := 0
 	for _, n := range nodes {
 		if n.Ready && n.Labels[v1alpha1.NodeRolePrefix+"controller"] == v1alpha1.Enable {
@@ -78,8 +78,8 @@ func lacksNodes(c component.Cluster, nodes []Node, twice []string, on map[string
 		return []string{fmt.Sprintf("%d Ready node with the role controller, so all copies share it: ocadm join --control-plane adds one", ready)}
 	}
 	keeper := c.LockKeeper()
-	for _, node := range slices.Compact(slices.Clone(on[keeper.Name])) {
-		if n := count(on[keeper.Name], node); keeper.Enabled && keeper.Replicas >= majority && int(keeper.Replicas)-n <= int(keeper.Replicas)/2 {
+	for _, node := range slices.Sorted(maps.Keys(on[keeper.Name])) {
+		if n := on[keeper.Name][node]; keeper.Enabled && keeper.Replicas >= majority && int(keeper.Replicas)-n <= int(keeper.Replicas)/2 {
 			text := fmt.Sprintf("%d of %d members of %s are on node %s, and it stops if that node is lost", n, keeper.Replicas, keeper.Name, node)
 			if ready >= majority { // its volumes keep the members there
 				text += "; to recreate it on all nodes: docs/configure.md, Two copies"
@@ -91,33 +91,28 @@ func lacksNodes(c component.Cluster, nodes []Node, twice []string, on map[string
 		out = append(out, "2 Ready nodes with the role controller: "+keeper.Name+" stops if the node with two of its members is lost")
 	}
 	for _, name := range twice { // they stay together after a node was lost and has returned
-		if nodes := on[name]; len(nodes) > 1 && count(nodes, nodes[0]) == len(nodes) {
-			out = append(out, fmt.Sprintf("all copies of %s are on node %s; to spread them: ocadm component restart %s", name, nodes[0], name))
+		for node, n := range on[name] {
+			if n > 1 && len(on[name]) == 1 {
+				out = append(out, fmt.Sprintf("all copies of %s are on node %s; to spread them: ocadm component restart %s", name, node, name))
+			}
 		}
 	}
 	return out
 }
 
-// running returns the sorted nodes of the pods of each component, one for each pod. Pods that end do not count.
-func running(pods []corev1.Pod) map[string][]string {
-	out := map[string][]string{}
+// running returns the number of pods of each component on each node. Pods that end do not count.
+func running(pods []corev1.Pod) map[string]map[string]int {
+	out := map[string]map[string]int{}
 	for i := range pods {
 		p := &pods[i]
-		if name := p.Labels[v1alpha1.LabelComponent]; p.Spec.NodeName != "" && p.DeletionTimestamp == nil && p.Status.Phase != corev1.PodSucceeded && p.Status.Phase != corev1.PodFailed {
-			out[name] = append(out[name], p.Spec.NodeName)
+		name, node := p.Labels[v1alpha1.LabelComponent], p.Spec.NodeName
+		if node == "" || p.DeletionTimestamp != nil || p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed {
+			continue
 		}
-	}
-	for _, nodes := range out {
-		slices.Sort(nodes)
+		if out[name] == nil {
+			out[name] = map[string]int{}
+		}
+		out[name][node]++
 	}
 	return out
-}
-
-func count(list []string, one string) (n int) {
-	for _, s := range list {
-		if s == one {
-			n++
-		}
-	}
-	return n
 }
