@@ -41,8 +41,10 @@ func newExplain(a *app) *cobra.Command {
 				return err
 			}
 			return a.print(output, e, func(p *page) {
-				defer p.lines("\n", databaseError(args[0])...)
 				p.line("%s: %s\n\n%s\n\nExit status %d (%s).", e.Code, e.Title, indent(e.Text), finding.ExitCode(e.Code), finding.Area(e.Code))
+				if known := databaseError(args[0]); known != "" {
+					p.line("\n%s", known)
+				}
 			})
 		},
 	}
@@ -59,8 +61,8 @@ func explanation(all []finding.Explanation, code string) (finding.Explanation, e
 		codes = append(codes, e.Code)
 	}
 	f := finding.New("OCA-0407", fmt.Sprintf("There is no code %q", code), "", "ocadm explain lists all codes")
-	if known := databaseError(code); len(known) > 0 {
-		f.Cause = known[0]
+	if known := databaseError(code); known != "" {
+		f.Cause = known
 	} else if guess, ok := nearest.To(code, codes); ok {
 		f.Remedy = "ocadm explain " + guess
 	}
@@ -68,9 +70,9 @@ func explanation(all []finding.Explanation, code string) (finding.Explanation, e
 }
 
 // databaseError names the codes for an error number of MySQL, if a user typed a bare number: it may also be that of a code.
-func databaseError(typed string) []string {
+func databaseError(typed string) string {
 	if strings.Trim(typed, "0123456789") != "" {
-		return nil
+		return ""
 	}
 	var codes []string
 	for _, c := range why.Causes() {
@@ -79,7 +81,7 @@ func databaseError(typed string) []string {
 		}
 	}
 	if len(codes) == 0 {
-		return nil
+		return ""
 	}
-	return []string{fmt.Sprintf("Error %s of the database server is explained by: ocadm explain %s; docs/troubleshooting.md", typed, strings.Join(codes, "; ocadm explain "))}
+	return fmt.Sprintf("Error %s of the database server is explained by: ocadm explain %s; docs/troubleshooting.md", typed, strings.Join(codes, "; ocadm explain "))
 }
