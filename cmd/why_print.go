@@ -38,12 +38,8 @@ func printReport(w io.Writer, r why.Report) {
 	default:
 		fmt.Fprintln(w, "No cause is known. To see what the cloud waits for: ocadm cluster status --watch. To ask for help: ocadm support")
 	}
-	if len(r.Consequences) > 0 {
-		fmt.Fprintf(w, "Also explained by this cause (%d):\n", len(r.Consequences))
-		for _, x := range r.Consequences {
-			fmt.Fprintf(w, "  %s: %s\n", x.Code, x.What)
-		}
-	}
+	printShort(w, "Found elsewhere, too", r.Same)
+	printShort(w, "Also explained by this cause", r.Consequences)
 	if len(r.Others) > 0 {
 		fmt.Fprintln(w, "Not explained by this cause:")
 		for _, x := range r.Others {
@@ -52,6 +48,16 @@ func printReport(w io.Writer, r why.Report) {
 	}
 	for _, m := range r.Missing {
 		fmt.Fprintln(w, "not read: "+m)
+	}
+}
+
+func printShort(w io.Writer, head string, list []why.Found) {
+	if len(list) == 0 {
+		return
+	}
+	fmt.Fprintf(w, "%s (%d):\n", head, len(list))
+	for _, x := range list {
+		fmt.Fprintf(w, "  %s: %s\n", x.Code, x.What)
 	}
 }
 

@@ -5,6 +5,7 @@ package why
 import (
 	"cmp"
 	"maps"
+	"path"
 	"regexp"
 	"slices"
 	"strings"
@@ -47,6 +48,8 @@ type Cause struct {
 	Layer    Layer
 	// Warning causes do not make a cloud unhealthy.
 	Warning bool
+	// Past causes report what ended earlier, so no present problem explains them.
+	Past bool
 	// Title is the cause in a few words, for the list.
 	Title string
 	// What was found, Why it happens and the Next command, as in a finding.
@@ -134,6 +137,7 @@ type Found struct {
 	Because string `json:"because,omitempty"`
 
 	layer Layer
+	past  bool
 	via   []Subject
 }
 
@@ -187,12 +191,15 @@ func (f *facts) merged(found []Found) []Found {
 	return out
 }
 
-// repeats reports whether two findings are the same one about a component: one on the component itself, or both naming it.
+// repeats reports whether two findings are the same one about a component: one on the component itself, or both naming it or the pod they are on.
 func (f *facts) repeats(x, y Found) bool {
 	name := f.ownerOf(x.On)
 	return x.ID == y.ID && name != "" && name == f.ownerOf(y.On) &&
-		(x.On.isPod() != y.On.isPod() || x.What == y.What && strings.Contains(x.What, name))
+		(x.On.isPod() != y.On.isPod() || x.withoutPod() == y.withoutPod() && strings.Contains(x.What, name))
 }
+
+// withoutPod returns what was found without the name of its pod.
+func (x Found) withoutPod() string { return strings.ReplaceAll(x.What, path.Base(string(x.On)), "") }
 
 // evidenceOf adds lines to evidence, up to the limit.
 func evidenceOf(list, more []string) []string {
@@ -245,7 +252,7 @@ func (c Cause) found(f *facts, h Hit) Found {
 		named = maps.Clone(values)
 		named["pod"] = "a pod of " + component
 	}
-	found := Found{ID: c.ID, On: h.On, layer: c.Layer, Finding: finding.Finding{Code: c.Code, Severity: severity,
+	found := Found{ID: c.ID, On: h.On, layer: c.Layer, past: c.Past, Finding: finding.Finding{Code: c.Code, Severity: severity,
 		What: fill(cmp.Or(c.What, c.Title), named), Cause: fill(c.Why, named), Remedy: fill(c.Next, values)}}
 	if c.Fix != nil {
 		found.Fix = c.Fix.repair(values)

@@ -132,10 +132,10 @@ func cloudCauses() []Cause {
 				return []Hit{{On: cloud,
 					Evidence: []string{"its deletion began at " + f.Cloud.DeletionTimestamp.UTC().Format(time.RFC3339), shorten(f.condition(v1alpha1.ConditionReady))}}}
 			}},
-		{ID: "operation-failed", Code: "OCA-7545", Layer: Setting, Warning: true, Title: "The last operation failed", What: "Operation ${operation} failed",
+		{ID: "operation-failed", Code: "OCA-7545", Layer: Setting, Warning: true, Past: true, Title: "The last operation failed", What: "Operation ${operation} failed",
 			Why: "its steps show why", Next: "ocadm operation show ${operation}",
 			When: func(f *facts) []Hit { return f.operations(v1alpha1.OperationFailed) }},
-		{ID: "update-failed", Code: "OCA-7551", Layer: Setting, Warning: true, Title: "The last update did not move the cloud", Why: "${why}", Next: "${next}",
+		{ID: "update-failed", Code: "OCA-7551", Layer: Setting, Warning: true, Past: true, Title: "The last update did not move the cloud", Why: "${why}", Next: "${next}",
 			When: (*facts).updateFailed},
 		{ID: "operation-paused", Code: "OCA-7545", Layer: Setting, Warning: true, Title: "An operation is paused", What: "Operation ${operation} is paused",
 			Why: "it waits until a user resumes it", Next: "ocadm operation show ${operation}; ocadm operation resume ${operation}",

@@ -25,6 +25,8 @@ type Report struct {
 	Way []Subject `json:"way,omitempty"`
 	// Consequences lists what the cause explains.
 	Consequences []Found `json:"consequences,omitempty"`
+	// Same lists the cause where it was also found.
+	Same []Found `json:"same,omitempty"`
 	// Others lists problems that the cause does not explain.
 	Others []Found `json:"others,omitempty"`
 	// Missing lists what could not be read.
@@ -91,17 +93,29 @@ func Diagnose(s *Snapshot, name string) (r Report, ok bool) {
 	if r.Cause != nil && !f.notAsked() { // a machine alone does not lead to the cloud
 		r.Way = way(before, r.Cause.On)
 	}
+	r.sort(g, found)
+	return r, true
+}
+
+// sort assigns what was found to the lists of the report. What the cause explains where it was also found is explained, too.
+func (r *Report) sort(g graph, found []Found) {
+	if r.Cause == nil {
+		r.Others = found
+		return
+	}
 	for _, x := range found {
+		explained := func(y Found) bool { return y.ID == r.Cause.ID && explains(g, y, x) }
 		switch {
-		case r.Cause != nil && x.ID == r.Cause.ID && x.On == r.Cause.On:
-		case r.Cause != nil && explains(g, *r.Cause, x):
+		case x.ID == r.Cause.ID && x.On == r.Cause.On:
+		case explains(g, *r.Cause, x), x.ID != r.Cause.ID && slices.ContainsFunc(found, explained):
 			x.Because = r.Cause.ID
 			r.Consequences = append(r.Consequences, x)
+		case x.ID == r.Cause.ID:
+			r.Same = append(r.Same, x)
 		default:
 			r.Others = append(r.Others, x)
 		}
 	}
-	return r, true
 }
 
 // unsynchronised is the finding that no time service runs. The cause "clock" compares clocks: only a wrong one matters here.
@@ -167,7 +181,7 @@ func root(g graph, before map[Subject]Subject, found []Found) *Found {
 // explains reports whether a cause explains another one: the other's subject depends on its subject, or both have the same subject and it is in a
 // lower layer. For subjects that depend on each other, the lower layer explains the other.
 func explains(g graph, cause, other Found) bool {
-	if cause.ID == other.ID && cause.On == other.On {
+	if other.past || cause.ID == other.ID && cause.On == other.On {
 		return false
 	}
 	if cause.On == other.On {

@@ -74,6 +74,7 @@ func podValues(p *corev1.Pod) map[string]string {
 // values returns the values of a hit and of its subject.
 func (f *facts) values(h Hit) map[string]string {
 	out := map[string]string{"namespace": f.Namespace, "cloud": f.Name}
+	f.closedNodes(out)
 	kind, name := h.On.split()
 	switch kind {
 	case "pod":
@@ -95,6 +96,22 @@ func (f *facts) values(h Hit) map[string]string {
 		}
 	}
 	return out
+}
+
+// closedNodes adds the first cordoned node, and the first node with a taint of a user and the key of that taint: a pod that finds no node names neither.
+func (f *facts) closedNodes(values map[string]string) {
+	if n := first(f.Nodes, func(n *corev1.Node) bool { return n.Spec.Unschedulable }); n != nil {
+		values["cordoned"] = n.Name
+	}
+	for _, n := range f.Nodes {
+		i := slices.IndexFunc(n.Spec.Taints, func(t corev1.Taint) bool {
+			return t.Effect != corev1.TaintEffectPreferNoSchedule && !strings.Contains(t.Key, "kubernetes.io/")
+		})
+		if i >= 0 {
+			values["tainted"], values["taint"] = n.Name, n.Spec.Taints[i].Key
+			return
+		}
+	}
 }
 
 // first returns the first item that satisfies is, nil if none does.

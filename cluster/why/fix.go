@@ -2,7 +2,11 @@
 
 package why
 
-import "k8s.io/apimachinery/pkg/types"
+import (
+	"slices"
+
+	"k8s.io/apimachinery/pkg/types"
+)
 
 // Action is a change that loses nothing while its title is true: what it deletes is recreated, or it only permits something again.
 type Action string
@@ -62,8 +66,7 @@ func (r Report) Unasked(x Repair) bool {
 func (r Report) Repairs() []Repair {
 	var out []Repair
 	seen := map[string]bool{}
-	list := append([]Found{}, r.Consequences...)
-	list = append(list, r.Others...)
+	list := slices.Concat(r.Same, r.Consequences, r.Others)
 	if r.Cause != nil {
 		list = append([]Found{*r.Cause}, list...)
 	}

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
+
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/internal/finding"
 )
@@ -38,6 +40,53 @@ func TestFindingsAreReportedOnce(t *testing.T) {
 	}
 	if slices.Contains(codes, r.Cause.Code) || strings.Count(strings.Join(codes, " "), "OCA-6103") != 1 {
 		t.Errorf("explained: %q", codes)
+	}
+}
+
+// Pods of one component that lack the same image are one problem; those of another component are the same problem elsewhere.
+func TestSameProblemOfOtherPods(t *testing.T) {
+	const says = `failed to resolve reference "r.example/x:v1": not found`
+	s := healthy(t)
+	second := *s.named("default-glance").DeepCopy()
+	s.pull(says)
+	second.Name = "default-glance-second"
+	s.Pods = append(s.Pods, second)
+	s.ill(second.Name, "ImagePullBackOff", `Back-off pulling image "x": ErrImagePull: `+says)
+	s.ill("default-region", "ImagePullBackOff", `Back-off pulling image "region:v1": ErrImagePull: `+says)
+	r, _ := Diagnose(s, "")
+	if r.Cause == nil || r.Cause.ID != "image-not-found" || len(r.Others) > 0 {
+		t.Fatalf("cause %+v, not explained %+v", r.Cause, r.Others)
+	}
+	if len(r.Same) != 1 || r.Same[0].ID != r.Cause.ID || strings.Contains(r.Same[0].What+r.Cause.What, second.Name) {
+		t.Errorf("elsewhere: %+v", r.Same)
+	}
+}
+
+// A present problem does not explain an operation that failed earlier.
+func TestFailedOperationIsPast(t *testing.T) {
+	s := healthy(t)
+	s.operation(v1alpha1.OperationFailed)
+	s.ready("n2", corev1.ConditionUnknown, "NodeStatusUnknown", "Kubelet stopped posting node status.")
+	r, _ := Diagnose(s, "")
+	if r.Cause == nil || r.Cause.ID != "node-lost" || len(r.Others) != 1 || r.Others[0].ID != "operation-failed" {
+		t.Errorf("cause %+v, not explained %+v", r.Cause, r.Others)
+	}
+}
+
+// The scheduler's message names no node, so the command takes it from the nodes.
+func TestCommandForAClosedNode(t *testing.T) {
+	for says, want := range map[string]string{
+		"3 node(s) had untolerated taint(s).": "kubectl taint node n2 disk-",
+		"3 node(s) were unschedulable.":       "kubectl uncordon n3",
+	} {
+		s := healthy(t)
+		s.Nodes[0].Spec.Taints = []corev1.Taint{{Key: "node.kubernetes.io/unreachable", Effect: corev1.TaintEffectNoExecute}}
+		s.Nodes[1].Spec.Taints = []corev1.Taint{{Key: "seldom", Effect: corev1.TaintEffectPreferNoSchedule}, {Key: "disk", Value: "slow", Effect: corev1.TaintEffectNoSchedule}}
+		s.Nodes[2].Spec.Unschedulable = true
+		s.unschedulable("default-glance", "0/3 nodes are available: "+says)
+		if r, _ := Diagnose(s, ""); r.Cause == nil || !strings.HasSuffix(r.Cause.Remedy, want) {
+			t.Errorf("%s: %+v, want %s", says, r.Cause, want)
+		}
 	}
 }
 
