@@ -33,7 +33,7 @@ func TestHostConf(t *testing.T) {
 		"no file, with settings": {"", func(n *config.Node) {
 			n.HostNetworks, n.ListenInterface, n.HostLocalImagePath, n.Hugepages = []string{"eth0/br0/192.0.2.10"}, "br0", []string{"/data"}, "disable"
 		}, "", []string{"networks: [eth0/br0/192.0.2.10]", "listen_interface: br0", "local_image_path: [/data]", "hugepages_option: disable", "disable_probe_kubelet: true",
-			"report_interval: 60", "# Made by the cloud's operator"}, "creates the bridge br0"},
+			"report_interval: 60", "# Settings of this node's host agent"}, "creates the bridge br0"},
 		"the operator's": {nodefiles.Host, func(n *config.Node) { n.HostNetworks = []string{"eth0/br0/192.0.2.10"} }, "", []string{"networks: [eth0/br0/192.0.2.10]"}, ""},
 		"edited": {edited, func(n *config.Node) { n.HostNetworks = []string{"eth0/br0/192.0.2.10"} }, edited + "disable_probe_kubelet: true\n", nil,
 			"networks is not changed"},
