@@ -38,6 +38,16 @@ func deployment(generation, observed int64, wanted, total, updated, available in
 	}
 }
 
+// members returns a StatefulSet with as many ready pods of the new revision as given.
+func members(current, next string, wanted, ready int32) *appsv1.StatefulSet {
+	return &appsv1.StatefulSet{
+		Spec: appsv1.StatefulSetSpec{Replicas: &wanted},
+		Status: appsv1.StatefulSetStatus{
+			CurrentRevision: current, UpdateRevision: next, Replicas: ready, UpdatedReplicas: ready, AvailableReplicas: ready, ReadyReplicas: ready,
+		},
+	}
+}
+
 const quota = `pods "default-glance-5f698df8c7-8vqdf" is forbidden: exceeded quota: tight, requested: pods=1, used: pods=1, limited: pods=1`
 
 // with adds conditions of the Deployment's controller, oldest first.
@@ -122,6 +132,8 @@ func TestComponent(t *testing.T) {
 		{"available", status.Observed{}, deployment(1, 1, 1, 1, 1, 1), nil, v1alpha1.Available, status.ReasonAvailable, ""},
 		{"available, endpoints to come", status.Observed{Effects: []status.Effect{{Key: "endpoints/glance"}}}, deployment(1, 1, 1, 1, 1, 1), nil,
 			v1alpha1.Provisioning, status.ReasonEffectPending, "endpoints/glance is in progress"},
+		{"a member is missing", status.Observed{}, members("r1", "r1", 3, 2), nil, v1alpha1.Progressing, status.ReasonRollout, "2 of 3 pods ready"},
+		{"a member moves", status.Observed{}, members("r1", "r2", 3, 2), nil, v1alpha1.Progressing, status.ReasonRollout, "2 of 3 pods moved to the new version"},
 		{"daemons", status.Observed{}, daemons(2, 2, 1), nil, v1alpha1.Progressing, status.ReasonRollout, "1 of 2 pods ready"},
 		{"no node for daemons", status.Observed{}, daemons(0, 0, 0), nil, v1alpha1.Idle, status.ReasonNoNodes, "no node has label onecloud.yunion.io/host=enable"},
 		{"as scheduled", status.Observed{Resolved: cron}, &batchv1.CronJob{}, nil, v1alpha1.Available, status.ReasonAsScheduled, "runs at 0 2 * * *"},

@@ -77,6 +77,9 @@ func WorkloadOf(o client.Object, seen Seen) *Workload {
 		w.Kind, w.Generation, w.ObservedGeneration = "StatefulSet", t.Generation, t.Status.ObservedGeneration
 		w.Wanted, w.Updated, w.Ready = ptr.Deref(t.Spec.Replicas, 1), t.Status.UpdatedReplicas, t.Status.AvailableReplicas
 		w.Begun, w.Answering = t.Status.ReadyReplicas, t.Status.AvailableReplicas
+		if t.Status.CurrentRevision != "" && t.Status.CurrentRevision == t.Status.UpdateRevision {
+			w.Updated = w.Wanted // a missing pod has no old version
+		}
 	case *appsv1.DaemonSet:
 		w.Kind, w.Generation, w.ObservedGeneration = "DaemonSet", t.Generation, t.Status.ObservedGeneration
 		w.Wanted, w.Updated, w.Ready = t.Status.DesiredNumberScheduled, t.Status.UpdatedNumberScheduled, t.Status.NumberAvailable

@@ -170,7 +170,10 @@ func Create() host.Phase {
 		},
 		Plan: func(ctx context.Context, h *host.Host) ([]string, error) {
 			o := Options(h.Config)
-			if _, there, err := look(ctx, h); err == nil && there {
+			switch _, there, err := look(ctx, h); {
+			case there && err != nil: // it differs
+				return nil, err
+			case there:
 				return []string{"wait for OnecloudCluster " + o.Key().String()}, nil
 			}
 			return []string{fmt.Sprintf("create OnecloudCluster %s version %s", o.Key(), o.Version)}, nil

@@ -357,6 +357,13 @@ func withCloud(e *existing) {
 	e.want(0, status, "")
 	status, _, story = e.install("--onecloud-version", "v4.0.4", "--storage-class", "hdd")
 	e.want(70, status, story, "OCA-7012", "--storage-class was ssd and is now hdd")
+	// The dry run reports what the run would refuse.
+	for _, more := range [][]string{{}, {"--dry-run"}} {
+		if status, _, story = e.install(append(more, "--onecloud-version", "v4.0.5", "--wait=false")...); strings.Contains(story, "create OnecloudCluster") {
+			e.Errorf("%v: a second cloud would be created: %s", more, story)
+		}
+		e.want(70, status, story, "OCA-7003")
+	}
 	e.unchanged(after)
 	// The class of a cloud cannot change: every volume would start empty.
 	patch := client.RawPatch(types.MergePatchType, []byte(`{"spec":{"storageClassName":"hdd"}}`))
