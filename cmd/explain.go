@@ -11,7 +11,6 @@ import (
 
 	"yunion.io/x/ocadm/cluster/why"
 	"yunion.io/x/ocadm/internal/finding"
-	"yunion.io/x/ocadm/internal/nearest"
 	"yunion.io/x/ocadm/internal/ui"
 )
 
@@ -53,18 +52,14 @@ func newExplain(a *app) *cobra.Command {
 }
 
 func explanation(all []finding.Explanation, code string) (finding.Explanation, error) {
-	var codes []string
 	for _, e := range all {
 		if finding.SameCode(e.Code, code) {
 			return e, nil
 		}
-		codes = append(codes, e.Code)
 	}
 	f := finding.New("OCA-0407", fmt.Sprintf("There is no code %q", code), "", "ocadm explain lists all codes")
 	if known := databaseError(code); known != "" {
 		f.Cause = known
-	} else if guess, ok := nearest.To(code, codes); ok {
-		f.Remedy = "ocadm explain " + guess
 	}
 	return finding.Explanation{}, f
 }

@@ -52,10 +52,9 @@ func printReport(w io.Writer, r why.Report) {
 }
 
 func printShort(w io.Writer, head string, list []why.Found) {
-	if len(list) == 0 {
-		return
+	if len(list) > 0 {
+		fmt.Fprintf(w, "%s (%d):\n", head, len(list))
 	}
-	fmt.Fprintf(w, "%s (%d):\n", head, len(list))
 	for _, x := range list {
 		fmt.Fprintf(w, "  %s: %s\n", x.Code, x.What)
 	}
