@@ -4,6 +4,9 @@ package preflight
 
 import (
 	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
 	"errors"
 	"io"
 	"net/netip"
@@ -14,6 +17,7 @@ import (
 
 	"yunion.io/x/ocadm/internal/bundle"
 	"yunion.io/x/ocadm/internal/exec"
+	"yunion.io/x/ocadm/internal/pki"
 	"yunion.io/x/ocadm/phases/config"
 	"yunion.io/x/ocadm/phases/host"
 )
@@ -93,4 +97,18 @@ func emptyBundle(t *testing.T, arch, version string) string {
 		t.Fatal(err)
 	}
 	return file
+}
+
+// selfSigned returns a PEM-encoded CA.
+func selfSigned(t *testing.T, name string) string {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ca, err := pki.NewCA(time.Now(), name, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(ca.CertPEM())
 }

@@ -4,9 +4,6 @@ package preflight
 
 import (
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"errors"
 	"net/http"
 	"net/netip"
@@ -14,13 +11,11 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"yunion.io/x/ocadm/internal/finding"
-	"yunion.io/x/ocadm/internal/pki"
 	"yunion.io/x/ocadm/phases/config"
 	"yunion.io/x/ocadm/phases/host"
 	"yunion.io/x/ocadm/phases/kubernetes"
@@ -391,18 +386,4 @@ func TestFindings(t *testing.T) {
 			}
 		})
 	}
-}
-
-// selfSigned returns a PEM-encoded CA.
-func selfSigned(t *testing.T, name string) string {
-	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	ca, err := pki.NewCA(time.Now(), name, key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(ca.CertPEM())
 }
