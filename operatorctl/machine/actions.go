@@ -23,6 +23,7 @@ const (
 	stepPrecheck = "precheck"
 	stepJoin     = "join"
 	stepMayLeave = "check-etcd"
+	stepMayReset = "check-machine"
 	stepDrain    = "drain"
 	stepReset    = "reset"
 	stepLeave    = "leave-etcd"
@@ -53,7 +54,7 @@ func Actions(o Options) []operation.Action {
 		},
 		{
 			Name: v1alpha1.ActionRemoveMachine, Short: "Remove a machine from the cluster", Timeout: time.Hour, Flush: flush, Job: w.job(AccountOfRemoval),
-			Steps: []operation.Step{w.mayLeave(), w.drain(), w.reset(), w.leave(), w.deleteNode()},
+			Steps: []operation.Step{w.mayLeave(), w.mayReset(), w.drain(), w.reset(), w.leave(), w.deleteNode()},
 		},
 	}
 }

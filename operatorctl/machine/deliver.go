@@ -74,9 +74,14 @@ func Reset(ctx context.Context, name string, c *ssh.Conn, report workflow.Report
 
 // Tidy removes what was sent to a machine that has not joined.
 func Tidy(ctx context.Context, name string, c *ssh.Conn) error {
-	r, err := c.Script(ctx, bootstrap.TidyScript, nil, nil)
+	return plain(ctx, name, stepReset, c, bootstrap.TidyScript)
+}
+
+// plain runs a script that prints nothing but errors. what names the work in them.
+func plain(ctx context.Context, name, what string, c *ssh.Conn, text string) error {
+	r, err := c.Script(ctx, text, nil, nil)
 	if err == nil && r.Exit != 0 {
-		err = failed(name, stepReset, r)
+		err = failed(name, what, r)
 	}
 	return err
 }

@@ -18,6 +18,7 @@ import (
 	"yunion.io/x/ocadm/internal/kube"
 	"yunion.io/x/ocadm/internal/ssh"
 	"yunion.io/x/ocadm/internal/workflow"
+	"yunion.io/x/ocadm/operatorctl/machine/bootstrap"
 	"yunion.io/x/ocadm/operatorctl/operation"
 )
 
@@ -40,6 +41,29 @@ func nodeOf(ctx context.Context, c client.Reader, m *v1alpha1.OnecloudMachine) (
 // abandoned reports whether a user has abandoned the contents of the machine.
 func abandoned(m *v1alpha1.OnecloudMachine) bool {
 	return m.Annotations[v1alpha1.AnnotationAbandonMachine] == "true"
+}
+
+// mayReset checks that the machine answers and that no virtual machines run on it, before the pods are moved: nothing moves them back.
+func (w work) mayReset() operation.Step {
+	return operation.Step{
+		Name: stepMayReset, Short: "Check that no virtual machines run on the machine", ReadOnly: true, Timeout: 2 * time.Minute,
+		Run: func(ctx context.Context, r *operation.Run, _ workflow.Reporter) error {
+			m, err := w.machineOf(ctx, r)
+			if err != nil || abandoned(m) || m.CallsIn() {
+				return err
+			}
+			n, err := nodeOf(ctx, w.Direct, m)
+			if err != nil || n == nil {
+				return err
+			}
+			m, c, err := w.open(ctx, r)
+			if err != nil {
+				return err
+			}
+			defer c.Close()
+			return plain(ctx, m.Name, stepReset, c, bootstrap.NoGuestsScript)
+		},
+	}
 }
 
 // drain cordons the node and evicts its pods.

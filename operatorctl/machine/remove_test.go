@@ -40,6 +40,8 @@ type stage struct {
 	begun string
 	is    string
 	left  []string
+	// guests is the exit status of the check for virtual machines.
+	guests int
 }
 
 func newStage(t *testing.T, change func(*stage), nodes ...client.Object) *stage {
@@ -79,6 +81,8 @@ func (s *stage) run(c *sshserver.Call) int {
 		what = "tidy"
 	case bootstrap.ResetScript:
 		what = "reset"
+	case bootstrap.NoGuestsScript:
+		what = "guests"
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -88,6 +92,8 @@ func (s *stage) run(c *sshserver.Call) int {
 		fmt.Fprintln(c.Stdout, time.Now().Unix())
 	case "precheck":
 		fmt.Fprintln(c.Stdout, `{"passed":true,"findings":[]}`)
+	case "guests":
+		return s.guests
 	case "identity":
 		fmt.Fprint(c.Stdout, s.is)
 	case "join":
@@ -150,7 +156,7 @@ func TestRemovalResetsOnlyTheMachine(t *testing.T) {
 		"a node of another":      {func(*stage) {}, nodeOf("other"), "identity tidy", 0, ""},
 		"another has its name":   {func(s *stage) { s.is = itself() }, nodeOf("other"), "identity tidy", 0, ""},
 		"another address":        {func(s *stage) { s.m.Status.JoinBegun, s.is = "a:22", itself() }, nil, "identity reset", 2, ""},
-		"its node":               {func(*stage) {}, nodeOf("m"), "identity reset", 2, ""},
+		"its node":               {func(*stage) {}, nodeOf("m"), "guests identity reset", 2, ""},
 		"its join has begun":     {begun, nil, "identity reset", 2, ""},
 		"begun elsewhere":        {func(s *stage) { s.m.Status.JoinBegun = "a:22" }, nil, "identity tidy", 2, ""},
 		"its node is gone":       {func(s *stage) { s.m.Status.NodeRef = &v1alpha1.MachineNodeRef{Name: "w"} }, nil, "identity reset", 2, ""},
@@ -176,6 +182,35 @@ func TestRemovalResetsOnlyTheMachine(t *testing.T) {
 			}
 			if strings.Join(s.ran, " ") != c.ran || len(s.left) != c.left || code != c.code || (c.code == "") != (o.Status.Phase == v1alpha1.OperationSucceeded) {
 				t.Errorf("%s: %s; ran %q, etcd %q, %s", o.Status.Phase, o.Status.Message, s.ran, s.left, code)
+			}
+		})
+	}
+}
+
+// A machine on which virtual machines run, or that does not answer, keeps its pods.
+func TestRemovalChecksFirst(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(*stage)
+		code   string
+		ran    string
+	}{
+		"servers": {func(s *stage) { s.guests = bootstrap.ExitGuests }, "OCA-7608", "guests"},
+		"silent":  {func(s *stage) { s.m.Spec.Infrastructure.SSH.Port = 1 }, "OCA-7601", ""},
+		"abandoned": {func(s *stage) {
+			s.guests, s.m.Annotations = bootstrap.ExitGuests, map[string]string{v1alpha1.AnnotationAbandonMachine: "true"}
+		}, "", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newStage(t, func(s *stage) {
+				s.leaving()
+				c.change(s)
+			}, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "w", Labels: map[string]string{v1alpha1.LabelMachine: "m"}}})
+			o := s.work(v1alpha1.ActionRemoveMachine, false)
+			n := &corev1.Node{}
+			err := s.Client.Get(t.Context(), client.ObjectKey{Name: "w"}, n)
+			kept := err == nil && !n.Spec.Unschedulable
+			if codeOf(o) != c.code || strings.Join(s.ran, " ") != c.ran || kept != (c.code != "") {
+				t.Errorf("%s: %s; ran %q, node as before: %t", o.Status.Phase, o.Status.Message, s.ran, kept)
 			}
 		})
 	}

@@ -271,19 +271,30 @@ OCADM-END
 main "$@" </dev/null
 `
 
-// ResetScript is an sh script that removes a machine from its cluster and restores what ocadm replaced. It refuses while virtual machines run there. Its
-// arguments are additional ones of ocadm reset.
-const ResetScript = `#!/bin/sh
-main() {
-	set -eu
-` + places + `	guests=0
-	for p in /proc/[0-9]*/comm; do
+// noGuests is the part of a script that ends with ExitGuests while virtual machines run on the machine.
+const noGuests = `	guests=0
+	for p in "${OCADM_BOOTSTRAP_PROC:-/proc}"/[0-9]*/comm; do
 		case $(cat "$p" 2>/dev/null || :) in
 		qemu-system-*|qemu-kvm) guests=$((guests + 1)) ;;
 		esac
 	done
 	if [ "$guests" -gt 0 ]; then echo "$guests virtual machines run on the machine" >&2; exit 63; fi
-	if [ -x "$program" ]; then
+`
+
+// NoGuestsScript is an sh script that checks that no virtual machines run on the machine.
+const NoGuestsScript = `#!/bin/sh
+main() {
+	set -eu
+` + noGuests + `}
+main "$@" </dev/null
+`
+
+// ResetScript is an sh script that removes a machine from its cluster and restores what ocadm replaced. It refuses while virtual machines run there. Its
+// arguments are additional ones of ocadm reset.
+const ResetScript = `#!/bin/sh
+main() {
+	set -eu
+` + places + noGuests + `	if [ -x "$program" ]; then
 		"$program" reset --yes -o jsonl "$@"
 	elif [ -e ` + Ledger + ` ]; then
 		echo "$program is missing" >&2

@@ -258,6 +258,28 @@ func TestProgramBefore(t *testing.T) {
 	}
 }
 
+// While virtual machines run, the check ends with its status, and the reset does nothing.
+func TestGuests(t *testing.T) {
+	dir, proc := t.TempDir(), t.TempDir()
+	t.Setenv("OCADM_BOOTSTRAP_PROC", proc)
+	write(t, filepath.Join(dir, "ocadm"), program)
+	for _, name := range []string{"systemd", "qemu-system-x86"} {
+		if out, status := run(t, dir, NoGuestsScript); status != 0 || out != "" {
+			t.Fatalf("without virtual machines: status %d: %s", status, out)
+		}
+		proc := filepath.Join(proc, fmt.Sprint(len(name)))
+		if err := os.Mkdir(proc, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		write(t, filepath.Join(proc, "comm"), name+"\n")
+	}
+	for _, text := range []string{NoGuestsScript, ResetScript} {
+		if out, status := run(t, dir, text); status != ExitGuests || out != "1 virtual machines run on the machine\n" {
+			t.Errorf("status %d: %s", status, out)
+		}
+	}
+}
+
 // A server with another CA gets no token.
 func TestAnotherAuthority(t *testing.T) {
 	c, asked, script := scripted(t)
