@@ -82,10 +82,13 @@ func earlierFindings(l []v1alpha1.OperationFinding) (out finding.List) {
 	return out
 }
 
+// checksTimeout bounds the checks of an update: the wait of whenCalm, and what they read.
+const checksTimeout = 20 * time.Minute
+
 // checks returns the step in which all checks run and report together.
 func checks() Step {
 	return Step{
-		Name: "check", Short: "Check that the cloud can be updated", ReadOnly: true,
+		Name: "check", Short: "Check that the cloud can be updated", ReadOnly: true, Timeout: checksTimeout,
 		Run: func(ctx context.Context, r *Run, report workflow.Reporter) error {
 			return r.found(ctx, report, findingsOf(ctx, r))
 		},
@@ -150,10 +153,11 @@ func onTheWay(cloud *v1alpha1.OnecloudCluster, f forbearance) (what string) {
 	return what
 }
 
-// checkRollback checks that the release to go back to is kept. The cloud need not be healthy: that may be the reason for the rollback.
+// checkRollback checks that the release to go back to is kept. The cloud need not be healthy: that may be the reason for the rollback. To find out what
+// was written since, it reads every row of the databases that changed.
 func checkRollback() Step {
 	return Step{
-		Name: "check", Short: "Check that the release is kept", ReadOnly: true,
+		Name: "check", Short: "Check that the release is kept", ReadOnly: true, Timeout: databasesTimeout,
 		Run: func(ctx context.Context, r *Run, report workflow.Reporter) error {
 			cloud, err := r.Cloud(ctx)
 			if err != nil {
@@ -192,8 +196,11 @@ func migratedSince(ctx context.Context, r *Run, cloud *v1alpha1.OnecloudCluster,
 	}
 	remedy := fmt.Sprintf("ocadm cluster rollback --to %d --restore-databases: the cloud loses what was written since, which is saved in databases ocadm_saved_…; "+
 		"or, to leave the databases as they are: --keep-databases", to.Revision)
+	if p.KeepDatabases {
+		return nil, nil
+	}
 	v, there, err := r.openVault(ctx, cloud)
-	if !there && err == nil || p.KeepDatabases {
+	if !there && err == nil {
 		return nil, nil
 	}
 	fail := func(err error) finding.List {
@@ -220,7 +227,7 @@ func migratedSince(ctx context.Context, r *Run, cloud *v1alpha1.OnecloudCluster,
 			}
 		}
 		return nil, finding.List{one}
-	case !there && minorOf(to.Version) != minorOf(cloud.Status.Release.Version):
+	case !there && changesTables(cloud.Status.Release.Version, to.Version):
 		return nil, finding.List{finding.New("OCA-7066", "The databases were changed since that release", fmt.Sprintf("from %s to %s, and no copies of them exist",
 			to.Version, cloud.Status.Release.Version), keepOrRestore)}
 	case !there:

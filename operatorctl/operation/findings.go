@@ -57,7 +57,7 @@ func unsaved(f facts) finding.List {
 		return nil
 	}
 	was, to := f.cloud.Status.Release.Version, f.update.Version
-	if f.update.AllowDowngrade || earlier(was, to) || to != "" && minorOf(was) != minorOf(to) {
+	if f.update.AllowDowngrade || to != "" && changesTables(was, to) {
 		return finding.List{finding.New("OCA-7064", "An update that changes tables needs copies of the databases", fmt.Sprintf("from %s to %s", was, to),
 			"omit --no-backup")}
 	}
@@ -225,6 +225,9 @@ func earlier(from, to string) bool {
 	is, isPatch, too := releaseOf(to)
 	return known && too && (is < was || is == was && isPatch < wasPatch)
 }
+
+// changesTables reports whether services of one version are certain to change the tables of another.
+func changesTables(from, to string) bool { return minorOf(from) != minorOf(to) || earlier(from, to) }
 
 // minorOf returns the minor release of a version, or the version itself if it has none.
 func minorOf(version string) string {

@@ -75,6 +75,9 @@ func (p *programs) attend(ctx context.Context, a Action, o *v1alpha1.OnecloudOpe
 	if asked(o) && o.Status.Runner == nil { // its Job is handled by jobs
 		return 0, nil
 	}
+	if paused(o) { // by a restore of etcd: a user decides how to continue
+		return 0, nil
+	}
 	left := p.Silence - time.Since(p.noticed(o).seen)
 	if left <= 0 {
 		return p.Silence, p.lose(ctx, a, o, cloud)

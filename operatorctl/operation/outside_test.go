@@ -112,3 +112,47 @@ func TestSigns(t *testing.T) {
 		t.Error("a sign does not count")
 	}
 }
+
+// A restore of etcd paused an unfinished operation whose program is gone: the operator does not start what it stopped until a user resumes it.
+func TestPausedByARestoreOfEtcd(t *testing.T) {
+	fx := newFixture(t, func(*fixture) []Action { return outside() })
+	cloud := &v1alpha1.OnecloudCluster{}
+	if err := fx.client.Get(t.Context(), key, cloud); err != nil {
+		t.Fatal(err)
+	}
+	cloud.Annotations = map[string]string{v1alpha1.AnnotationPaused: "true", v1alpha1.AnnotationPausedBefore: "", v1alpha1.AnnotationStoppedBy: "r"}
+	if err := fx.client.Update(t.Context(), cloud); err != nil {
+		t.Fatal(err)
+	}
+	fx.create("r", func(o *v1alpha1.OnecloudOperation) {
+		o.Spec.Action, o.Spec.Restore = v1alpha1.ActionRestore, &v1alpha1.RestoreParameters{File: "f", Place: "/backup"}
+	})
+	fx.until("r", v1alpha1.OperationPending)
+	fx.announce("r")
+	fx.until("r", v1alpha1.OperationRunning)
+	fx.stop()
+	o := fx.get("r")
+	o.Annotations = map[string]string{v1alpha1.AnnotationControl: v1alpha1.OperationPause}
+	if err := fx.client.Update(t.Context(), o); err != nil {
+		t.Fatal(err)
+	}
+	fx.silence = 200 * time.Millisecond
+	fx.start()
+	time.Sleep(3 * fx.silence)
+	stopped := func() bool {
+		if err := fx.client.Get(t.Context(), key, cloud); err != nil {
+			t.Fatal(err)
+		}
+		return cloud.Annotations[v1alpha1.AnnotationPaused] == "true"
+	}
+	if o = fx.get("r"); o.Status.Phase != v1alpha1.OperationRunning || !stopped() {
+		t.Errorf("%s: %s; cloud %v", o.Status.Phase, o.Status.Message, cloud.Annotations)
+	}
+	o.Annotations = nil
+	if err := fx.client.Update(t.Context(), o); err != nil {
+		t.Fatal(err)
+	}
+	if fx.until("r", v1alpha1.OperationReverted); stopped() {
+		t.Errorf("resumed, and the services do not start: %v", cloud.Annotations)
+	}
+}

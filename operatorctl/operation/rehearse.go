@@ -40,7 +40,7 @@ func rehearse() Action {
 	return Action{
 		Name: v1alpha1.ActionRehearse, Short: "Run the migrations of an update on copies of the databases", Timeout: 4 * time.Hour,
 		Steps: []Step{checkRehearsal(), {
-			Name: "rehearse", Short: "Copy the databases and migrate the copies", ReadOnly: true, Run: migrateCopies,
+			Name: "rehearse", Short: "Copy the databases and migrate the copies", ReadOnly: true, Timeout: databasesTimeout, Run: migrateCopies,
 		}},
 	}
 }
