@@ -71,6 +71,10 @@ func compare(then, now contents, known bool) Preview {
 			c.Namespace, c.Name, c.Now = is.Namespace, is.Name, &is
 		}
 		p.Clouds = append(p.Clouds, c)
+		if c.Snapshot != nil && c.Now != nil && c.Now.Database != "" && c.Snapshot.Database != c.Now.Database {
+			p.Misfits = append(p.Misfits, fmt.Sprintf("cloud %s uses database server %s, and the snapshot was taken when it used %s: it would use the old rows there",
+				key, c.Now.Database, c.Snapshot.Database))
+		}
 		if c.Snapshot != nil && c.Now != nil && c.Snapshot.Version != c.Now.Version {
 			p.Misfits = append(p.Misfits, fmt.Sprintf("the databases of cloud %s are of version %s, and the snapshot restores version %s", key, c.Now.Version, c.Snapshot.Version))
 		}

@@ -21,6 +21,9 @@ func TestCompare(t *testing.T) {
 		change(&c)
 		return c
 	}
+	at := func(server string) contents {
+		return contentsOf(map[string][]byte{clouds + "onecloud/default": []byte(`{"metadata":{"namespace":"onecloud","name":"default"},"spec":{"mysql":` + server + `}}`)})
+	}
 	noPair := with(func(c *contents) { c.records = nil })
 	second := with(func(c *contents) { c.records["onecloud"] = dbpair.Record{Primary: dbpair.Second, Term: 9} })
 	for name, c := range map[string]struct {
@@ -38,6 +41,8 @@ func TestCompare(t *testing.T) {
 		"deleted since":                         {then, with(func(c *contents) { clear(c.clouds) }), true, "cloud onecloud/default: version v1, release 7", ""},
 		"made since":                            {with(func(c *contents) { clear(c.clouds) }), then, true, "is not in the snapshot, and will be lost", ""},
 		"the present unknown":                   {then, contents{}, false, "version v1, release 7", ""},
+		"the same server":                       {at(`{"host":"10.0.0.5"}`), at(`{"host":"10.0.0.5","port":3306}`), true, "", ""},
+		"moved to a server since":               {at(`{"host":"10.0.0.5"}`), at(`{"host":"10.0.0.9","port":3307}`), true, "", "uses database server 10.0.0.9:3307, and the snapshot was taken when it used 10.0.0.5:3306"},
 		"another primary":                       {then, second, true, "", ""}, // the servers settle it
 		"a replica since":                       {noPair, then, true, "", ""},
 		"a replica since, which is the primary": {noPair, second, true, "", "ocadm-mysql-0 would serve its old rows"},

@@ -9,8 +9,10 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"net"
 	"path"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 
@@ -45,6 +47,8 @@ type Cloud struct {
 	// Version and Release are those that run.
 	Version string `json:"version,omitempty"`
 	Release int    `json:"release,omitempty"`
+	// Database is the address of the database server.
+	Database string `json:"database,omitempty"`
 }
 
 func (c Cloud) key() string { return c.Namespace + "/" + c.Name }
@@ -77,6 +81,10 @@ type cloudObject struct {
 
 	Spec struct {
 		Version string `json:"version"`
+		MySQL   struct {
+			Host string `json:"host"`
+			Port int    `json:"port"`
+		} `json:"mysql"`
 	} `json:"spec"`
 	Status struct {
 		Version string                 `json:"version"`
@@ -103,6 +111,9 @@ func (c *contents) add(key string, raw []byte) error {
 			return err
 		}
 		one := Cloud{Namespace: o.Namespace, Name: o.Name, Release: o.Status.Release.Revision, Version: cmp.Or(o.Status.Release.Version, o.Status.Version, o.Spec.Version)}
+		if at := o.Spec.MySQL; at.Host != "" {
+			one.Database = net.JoinHostPort(at.Host, strconv.Itoa(cmp.Or(at.Port, 3306)))
+		}
 		c.clouds[one.key()] = one
 	case strings.HasPrefix(key, operations):
 		var o object

@@ -125,12 +125,17 @@ func pauseCloud(raw []byte) (edit, error) {
 	a := annotations(m)
 	word, _ := a[v1alpha1.AnnotationOperation].(string)
 	asks := word != "" && !strings.HasPrefix(word, "creat") // those words request nothing
-	if a[v1alpha1.AnnotationPaused] == "true" && !asks {
+	paused, by := a[v1alpha1.AnnotationPaused] == "true", a[v1alpha1.AnnotationStoppedBy]
+	stays := paused && (by == nil || by == v1alpha1.StoppedByRestore)
+	if stays && !asks {
 		return edit{}, nil
 	}
-	if a[v1alpha1.AnnotationPaused] != "true" {
+	if !paused {
 		before, _ := a[v1alpha1.AnnotationPaused].(string)
-		a[v1alpha1.AnnotationPaused], a[v1alpha1.AnnotationPausedBefore], a[v1alpha1.AnnotationStoppedBy] = "true", before, v1alpha1.StoppedByRestore
+		a[v1alpha1.AnnotationPaused], a[v1alpha1.AnnotationPausedBefore] = "true", before
+	}
+	if !stays { // not even the end of the operation that stopped it may start it
+		a[v1alpha1.AnnotationStoppedBy] = v1alpha1.StoppedByRestore
 	}
 	what := fmt.Sprintf("paused cloud %s/%s", m["namespace"], m["name"])
 	if asks {

@@ -198,6 +198,8 @@ func TestPauseCloud(t *testing.T) {
 		"some components":   {`"onecloud.yunion.io/paused":"glance,region"`, true, "true", "glance,region", true, ""},
 		"all":               {`"onecloud.yunion.io/paused":"true"`, false, "", "", false, ""},
 		"stopped":           {`"onecloud.yunion.io/paused":"true","onecloud.yunion.io/paused-before":"glance"`, false, "", "", false, ""},
+		"by an operation":   {`"onecloud.yunion.io/paused":"true","onecloud.yunion.io/paused-before":"glance","onecloud.yunion.io/stopped-by":"r"`, true, "true", "glance", true, ""},
+		"by a restore":      {`"onecloud.yunion.io/paused":"true","onecloud.yunion.io/paused-before":"","onecloud.yunion.io/stopped-by":"etcd restore"`, false, "", "", false, ""},
 		"an action":         {`"onecloud.yunion.io/operation":"Update update-1"`, true, "true", "", true, ""},
 		"paused, an action": {`"onecloud.yunion.io/paused":"true","onecloud.yunion.io/operation":"Backup"`, true, "true", "", false, ""},
 		"no action":         {`"onecloud.yunion.io/operation":"create-finished"`, true, "true", "", true, "create-finished"},
@@ -220,6 +222,9 @@ func TestPauseCloud(t *testing.T) {
 		before, noted := got.Annotations[v1alpha1.AnnotationPausedBefore]
 		if got.Annotations[v1alpha1.AnnotationPaused] != c.paused || before != c.before || noted != c.noted || got.Annotations[v1alpha1.AnnotationOperation] != c.asks {
 			t.Errorf("%s: %v", name, got.Annotations)
+		}
+		if by := got.Annotations[v1alpha1.AnnotationStoppedBy]; by != v1alpha1.StoppedByRestore && name != "paused, an action" {
+			t.Errorf("%s: stopped by %q", name, by)
 		}
 	}
 }
