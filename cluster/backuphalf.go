@@ -16,19 +16,22 @@ import (
 
 // unfinishedRestore names the last restore that replaced databases of a cloud, if it failed. A restore that was undone before that does not count. It
 // returns "" for an account that may not list operations.
-func unfinishedRestore(ctx context.Context, c client.Client, cr *v1alpha1.OnecloudCluster) string {
+func unfinishedRestore(ctx context.Context, c client.Client, cr *v1alpha1.OnecloudCluster) (string, error) {
 	list, err := Operations(ctx, c, cr.Namespace, cr.Name) // latest first
+	if err != nil && cannotList(err) {
+		return "", nil
+	}
 	if err != nil {
-		return ""
+		return "", err
 	}
 	i := slices.IndexFunc(list, func(o Operation) bool {
 		final := o.Status.Runner != nil && o.Status.Runner.Final
 		return o.Spec.Action == v1alpha1.ActionRestore && (final || o.Status.Phase == v1alpha1.OperationSucceeded)
 	})
 	if i < 0 || list[i].Status.Phase == v1alpha1.OperationSucceeded {
-		return ""
+		return "", nil
 	}
-	return list[i].Name
+	return list[i].Name, nil
 }
 
 // whole refuses to back up databases that a restore left half replaced: a proven backup would count as good and push out older ones. If a user
@@ -37,8 +40,9 @@ func (m *making) whole(ctx context.Context, cr *v1alpha1.OnecloudCluster) error 
 	if m.part {
 		return nil // the next restore saves it
 	}
-	if m.half = unfinishedRestore(ctx, m.client, cr); m.half == "" || cr.Annotations[v1alpha1.AnnotationPaused] != "true" {
-		return nil
+	var err error
+	if m.half, err = unfinishedRestore(ctx, m.client, cr); err != nil || m.half == "" || cr.Annotations[v1alpha1.AnnotationPaused] != "true" {
+		return err
 	}
 	return finding.New("OCA-7426", "The last restore of the cloud was not completed",
 		fmt.Sprintf("operation %s has replaced databases, but did not succeed: they may be a mixture of the earlier and the restored data", m.half),

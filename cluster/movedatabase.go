@@ -93,6 +93,8 @@ type moving struct {
 	out         Moved
 	// operation is the operation of this move; it has a name once it runs.
 	operation *Operation
+	// halt is how the cloud was stopped.
+	halt halt
 }
 
 // open opens both servers.
@@ -138,11 +140,11 @@ func (x *moving) look(ctx context.Context, _ workflow.Reporter) (err error) {
 }
 
 // stop stops the services, and lists the databases again: an earlier operation may have created one.
-func (x *moving) stop(ctx context.Context, r workflow.Reporter) error {
-	if err := Stop(ctx, x.client, x.Key, x.operation.Name, r.Waiting); err != nil {
+func (x *moving) stop(ctx context.Context, r workflow.Reporter) (err error) {
+	if x.halt, err = stopFor(ctx, x.client, x.Key, x.operation.Name, r); err != nil {
 		return err
 	}
-	_, err := x.list(ctx)
+	_, err = x.list(ctx)
 	return err
 }
 
@@ -167,6 +169,9 @@ func moveSteps() []workflow.Phase[*moving] {
 // change switches the cloud to the new server. If the API server refuses that, the services start on the old one. An error whose request took effect
 // nevertheless is ignored.
 func (x *moving) change(ctx context.Context, r workflow.Reporter) error {
+	if err := x.halt.lasts(ctx, x.client, x.Key); err != nil { // the copies lack what was written since
+		return err
+	}
 	err := x.switchTo(ctx, x.client, x.cloud)
 	if err == nil {
 		return x.switched(r)

@@ -39,6 +39,8 @@ type restoring struct {
 	others []string
 	// operation is the operation of this restore; it has a name once it runs.
 	operation *Operation
+	// halt is how the cloud was stopped.
+	halt halt
 	// release releases the lock for replacing databases, which admin holds.
 	release func()
 }
@@ -57,6 +59,12 @@ func (x *restoring) close() {
 // stepDatabases is the step after which a restore cannot be undone.
 const stepDatabases = "databases"
 
+// checkFile reads the backup again, because it may have changed while the restore waited for its turn. That takes long for a large file, so it comes
+// before the step that cannot be undone.
+var checkFile = workflow.Phase[*restoring]{
+	Name: "check", Short: "Read and check the backup", Timeout: longStep, ReadOnly: true, Run: step((*restoring).check),
+}
+
 // inPlaceSteps returns the steps to restore into the backup's own cloud.
 func inPlaceSteps() []workflow.Phase[*restoring] {
 	return []workflow.Phase[*restoring]{
@@ -71,6 +79,7 @@ func inPlaceSteps() []workflow.Phase[*restoring] {
 				return ""
 			},
 		},
+		checkFile,
 		{Name: stepDatabases, Short: "Replace the databases, and compare every row", Timeout: longStep, Run: step((*restoring).databases)},
 		{Name: "cloud", Short: "Restore the passwords and the version", Run: step((*restoring).bring)},
 		{Name: "start", Short: "Start the services", Run: step((*restoring).start)},
@@ -85,6 +94,7 @@ var undoStop = []workflow.Phase[*restoring]{{
 // recreateSteps returns the steps that create the cloud: databases first, then passwords and certificates, and last the resource, from which the operator builds the rest.
 func recreateSteps() []workflow.Phase[*restoring] {
 	return []workflow.Phase[*restoring]{
+		checkFile,
 		{Name: stepDatabases, Short: "Restore the databases, and compare every row", Timeout: longStep, Run: step((*restoring).databases)},
 		{Name: "cloud", Short: "Create the cloud", Run: step((*restoring).create)},
 	}
@@ -148,8 +158,9 @@ func (x *restoring) holds(ctx context.Context) error {
 	return nil
 }
 
-func (x *restoring) stop(ctx context.Context, r workflow.Reporter) error {
-	return Stop(ctx, x.client, x.key, x.operation.Name, r.Waiting)
+func (x *restoring) stop(ctx context.Context, r workflow.Reporter) (err error) {
+	x.halt, err = stopFor(ctx, x.client, x.key, x.operation.Name, r)
+	return err
 }
 
 // locked wraps a step that may outlast the connection that holds the lock. Nothing has been replaced yet, so a restore without the lock ends there.
@@ -162,18 +173,19 @@ func locked(run func(*restoring, context.Context, workflow.Reporter) error) func
 	})
 }
 
-// ready takes the lock again if it was lost while the file was read. Another restore may have started the services, so they are stopped again.
-func (x *restoring) ready(r workflow.Reporter) func(context.Context) error {
-	return func(ctx context.Context) error {
-		if !x.admin.Holds() { // the cloud does not exist yet: there is nothing to stop
-			return nil
-		}
-		lost, err := x.admin.HoldAgain(ctx, func(holder string) { r.Waiting("the lock of the databases", holder) })
-		if err != nil || !lost {
-			return err
-		}
-		return Stop(ctx, x.client, x.key, x.operation.Name, r.Waiting)
+// check reads and checks the backup. If the lock was lost meanwhile, it takes it again. If the cloud has been started, by a user or because the operator
+// has given this restore up, its databases have new rows, and are not replaced.
+func (x *restoring) check(ctx context.Context, r workflow.Reporter) error {
+	contents, err := backup.Verify(ctx, r, x.Store, x.info, x.IDs...)
+	if err != nil || !x.admin.Holds() { // the cloud does not exist yet
+		x.contents = &contents
+		return backupFinding(err)
 	}
+	x.contents = &contents
+	if _, err := x.admin.HoldAgain(ctx, func(holder string) { r.Waiting("the lock of the databases", holder) }); err != nil {
+		return databaseFinding(err)
+	}
+	return x.halt.lasts(ctx, x.client, x.key)
 }
 
 // save continues only when a file is stored. A missing note beside the file does not matter.
@@ -190,7 +202,7 @@ func (x *restoring) save(ctx context.Context, r workflow.Reporter) error {
 }
 
 func (x *restoring) databases(ctx context.Context, r workflow.Reporter) error {
-	if _, err := backup.RestoreDatabases(ctx, r, x.Store, x.info, x.admin, x.ready(r), x.IDs...); err != nil {
+	if _, err := backup.RestoreDatabases(ctx, r, x.Store, x.info, *x.contents, x.admin, x.IDs...); err != nil {
 		return x.halfway(backupFinding(err))
 	}
 	lines := []string{databasesRestored(*x.contents)}
@@ -236,13 +248,11 @@ func (x *restoring) bring(ctx context.Context, r workflow.Reporter) error {
 	if err != nil {
 		return err
 	}
-	follow := false
 	for _, u := range objects {
 		if is, err := archive.Passwords(ctx, x.client, kube.FieldManager, u); err != nil {
 			return err
 		} else if is {
 			changed("passwords: restored from the backup")
-			follow = true
 		}
 	}
 	live, now, err := load(ctx, x.client, x.key) // releases may have been created until the services stopped
@@ -261,10 +271,6 @@ func (x *restoring) bring(ctx context.Context, r workflow.Reporter) error {
 			return fmt.Errorf("setting the version of the backup: %w", err)
 		}
 		changed("spec.version: %s → %s", orNone(now.Spec.Version), v)
-		follow = true
-	}
-	if !follow {
-		return nil
 	}
 	return endPause(ctx, x.client, x.key, changed)
 }

@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/internal/kube"
 	"yunion.io/x/ocadm/internal/wait"
 	"yunion.io/x/ocadm/internal/workflow"
@@ -41,6 +42,60 @@ func Stop(ctx context.Context, c client.WithWatch, key client.ObjectKey, by stri
 		return done, why, err
 	}, func(why string) { report("services", why) })
 	return cmp.Or(refused, err)
+}
+
+// halt is how a cloud was stopped: whether it is, whether it was paused before, and by whom. A start ends it.
+type halt [3]string
+
+func haltOf(cloud client.Object) halt {
+	a := cloud.GetAnnotations()
+	return halt{a[v1alpha1.AnnotationPaused], a[v1alpha1.AnnotationPausedBefore], a[v1alpha1.AnnotationStoppedBy]}
+}
+
+// stopFor stops a cloud for an operation, and returns how.
+func stopFor(ctx context.Context, c client.WithWatch, key client.ObjectKey, operation string, r workflow.Reporter) (halt, error) {
+	if err := Stop(ctx, c, key, operation, r.Waiting); err != nil {
+		return halt{}, err
+	}
+	cloud, err := get(ctx, c, key)
+	if err != nil {
+		return halt{}, err
+	}
+	return haltOf(cloud), nil
+}
+
+// lasts returns a finding if a cloud is no longer stopped as before.
+func (h halt) lasts(ctx context.Context, c client.Client, key client.ObjectKey) error {
+	cloud, err := get(ctx, c, key)
+	if err != nil || h == haltOf(cloud) {
+		return err
+	}
+	return finding.New(codeStopped, fmt.Sprintf("Cloud %s has been started", key), "its services may have written to the databases since they were stopped",
+		"run the command again, and leave the cloud stopped until it ends")
+}
+
+// codeStopped is the code of findings about a cloud that a restore or a move needs stopped.
+const codeStopped = "OCA-7429"
+
+// StartAsked starts a cloud at the request of a user. It refuses while a restore or a move works on the databases.
+func StartAsked(ctx context.Context, c client.WithWatch, key client.ObjectKey) error {
+	list, err := Operations(ctx, c, key.Namespace, key.Name)
+	if err != nil && !cannotList(err) {
+		return err
+	}
+	for _, o := range list {
+		works := o.Spec.Action == v1alpha1.ActionRestore || o.Spec.Action == v1alpha1.ActionMoveDatabase
+		if held := o.Annotations[v1alpha1.AnnotationControl] == v1alpha1.OperationPause; works && !held && o.Status.Phase.Active() {
+			return finding.New(codeStopped, fmt.Sprintf("Cloud %s is stopped for operation %s", key, o.Name), "the operation replaces or copies its databases",
+				"ocadm operation show "+o.Name+"; to end it: ocadm operation cancel "+o.Name+". If its program is gone, the operator ends it within two minutes")
+		}
+	}
+	return Start(ctx, c, key)
+}
+
+// cannotList reports whether an account may not list operations, or the cluster does not define them.
+func cannotList(err error) bool {
+	return apierrors.IsForbidden(err) || meta.IsNoMatchError(err) || apierrors.IsNotFound(err)
 }
 
 const (

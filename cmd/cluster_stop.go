@@ -54,7 +54,7 @@ func newClusterStart(a *app) *cobra.Command {
 				if err != nil {
 					return err
 				}
-				if err := cluster.Start(ctx, k, f.key()); err != nil {
+				if err := cluster.StartAsked(ctx, k, f.key()); err != nil {
 					return err
 				}
 				if !f.wait {

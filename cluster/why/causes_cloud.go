@@ -67,9 +67,8 @@ func operatorCauses() []Cause {
 			Why: "its ClusterRole belongs to another release, or was edited", Next: "ocadm operator install",
 			Says: regexp.MustCompile(`is forbidden: User "system:serviceaccount:[^"]+" cannot`), In: Message},
 		{ID: "cloud-paused", Code: "OCA-7535", Layer: Setting, Warning: true, Title: "The cloud is paused",
-			Why: "it has the annotation " + v1alpha1.AnnotationPaused + "; nothing is repaired meanwhile",
-			Next: "kubectl -n ${namespace} annotate oc ${cloud} " +
-				v1alpha1.AnnotationPaused + "- " + v1alpha1.AnnotationPausedBefore + "- " + v1alpha1.AnnotationStoppedBy + "-",
+			Why:  "it has the annotation " + v1alpha1.AnnotationPaused + "; nothing is repaired meanwhile",
+			Next: "ocadm operation list; ocadm cluster start, unless a restore or a move still runs",
 			When: func(f *facts) []Hit {
 				if f.Cloud == nil || f.Cloud.Annotations[v1alpha1.AnnotationPaused] != "true" {
 					return nil

@@ -40,7 +40,7 @@ func TestThereAndBack(t *testing.T) {
 
 	e.run("DELETE FROM keystone.user", "DROP DATABASE report")
 	for range 2 { // twice changes nothing
-		got, err := RestoreDatabases(t.Context(), workflow.Discard{}, dir, info, e.admin, nil, id)
+		got, err := restored(t.Context(), workflow.Discard{}, dir, info, e.admin, id)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -89,7 +89,7 @@ func TestRestoreOnAnotherServer(t *testing.T) {
 	before := e.examine("keystone", "report")
 	second := mariadb.Require(t, mariadb.Options{})
 	a := open(t, second, cloud)
-	if _, err := RestoreDatabases(t.Context(), workflow.Discard{}, dir, info, a, nil); err != nil {
+	if _, err := restored(t.Context(), workflow.Discard{}, dir, info, a); err != nil {
 		t.Fatal(err)
 	}
 	after, err := dump.Examine(t.Context(), a, []string{"keystone", "report"})
@@ -101,7 +101,7 @@ func TestRestoreOnAnotherServer(t *testing.T) {
 	}
 	// A database there without an owner is not overwritten.
 	third := open(t, second, Cloud{ID: "id-3", Name: "third", Namespace: "x"})
-	if _, err := RestoreDatabases(t.Context(), workflow.Discard{}, dir, info, third, nil); mysql.ClassOf(err) != mysql.Foreign {
+	if _, err := restored(t.Context(), workflow.Discard{}, dir, info, third); mysql.ClassOf(err) != mysql.Foreign {
 		t.Errorf("the databases of another cloud are taken: %v", err)
 	}
 }

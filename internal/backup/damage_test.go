@@ -61,7 +61,7 @@ func TestDamage(t *testing.T) {
 	if err := os.Truncate(name, info.Size-5); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := RestoreDatabases(t.Context(), workflow.Discard{}, dir, info, e.admin, nil); !errors.Is(err, ErrDamaged) {
+	if _, err := restored(t.Context(), workflow.Discard{}, dir, info, e.admin); !errors.Is(err, ErrDamaged) {
 		t.Error(err)
 	}
 	if got := e.run("SELECT COUNT(*) FROM keystone.user"); strings.TrimSpace(got) != "2" {

@@ -84,11 +84,11 @@ func TestServerWithoutSpace(t *testing.T) {
 		t.Fatal(err)
 	}
 	small := mariadb.Require(t, mariadb.Options{Args: []string{"--innodb-file-per-table=0", "--innodb-data-file-path=ibdata1:12M:autoextend:max:14M"}})
-	_, err = RestoreDatabases(t.Context(), workflow.Discard{}, dir, info, open(t, small, cloud), nil)
+	_, err = restored(t.Context(), workflow.Discard{}, dir, info, open(t, small, cloud))
 	if mysql.ClassOf(err) != mysql.Full {
 		t.Errorf("%s: %v", mysql.ClassOf(err), err)
 	}
-	if _, err := RestoreDatabases(t.Context(), workflow.Discard{}, dir, info, e.admin, nil); err != nil {
+	if _, err := restored(t.Context(), workflow.Discard{}, dir, info, e.admin); err != nil {
 		t.Error(err)
 	}
 }

@@ -58,6 +58,8 @@ func ProblemOf(err error) Problem {
 		return Full
 	case onFile && (errors.Is(err, fs.ErrPermission) || errors.Is(err, unix.EROFS)):
 		return ReadOnly
+	case onFile: // an error number is a net.Error, too
+		return ""
 	}
 	return networkProblem(err)
 }

@@ -98,6 +98,8 @@ func TestProblemOf(t *testing.T) {
 		{&fs.PathError{Op: "open", Err: unix.EROFS}, ReadOnly},
 		{&fs.PathError{Op: "open", Err: unix.EACCES}, ReadOnly},
 		{&fs.PathError{Op: "write", Err: unix.EDQUOT}, Full},
+		{&fs.PathError{Op: "open", Err: unix.ENOENT}, ""},
+		{&fs.PathError{Op: "read", Err: unix.EIO}, ""},
 		{&net.DNSError{Err: "no such host", Name: "s3.example.com"}, Unreachable},
 		{context.Canceled, ""}, {errors.New("anything"), ""}, {nil, ""},
 	} {

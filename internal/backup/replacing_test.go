@@ -49,7 +49,7 @@ func TestReplacingOneAtATime(t *testing.T) {
 	e.run("INSERT INTO keystone.user VALUES (7, 'new')")
 	for what, do := range map[string]func(context.Context, Watcher) error{
 		"restore": func(ctx context.Context, w Watcher) error {
-			_, err := RestoreDatabases(ctx, w, dir, info, e.admin, nil)
+			_, err := restored(ctx, w, dir, info, e.admin)
 			return err
 		},
 		"copy back": func(ctx context.Context, w Watcher) error { return v.Restore(ctx, w, set, []string{"keystone"}) },
@@ -115,7 +115,7 @@ func TestReplacingEndsWithItsLock(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), lost) {
 		t.Errorf("loading copies: %v", err)
 	}
-	_, err = RestoreDatabases(t.Context(), upon("comparing", overtaken), dir, info, e.admin, nil)
+	_, err = restored(t.Context(), upon("comparing", overtaken), dir, info, e.admin)
 	if err == nil || !strings.Contains(err.Error(), lost) || errors.Is(err, ErrDamaged) {
 		t.Errorf("finishing a restore: %v", err)
 	}

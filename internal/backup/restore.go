@@ -123,24 +123,16 @@ func load(ctx context.Context, w Watcher, s Store, info Info, a *mysql.Admin, id
 	return out, l.Finish(ctx)
 }
 
-// RestoreDatabases replaces the databases of the cloud with those of a backup. It changes nothing until it has read and checked the whole file, which
-// takes long for a large one, and ready has returned. If interrupted, it must be run again. Services must not run meanwhile. The admin's owner must
-// be the cloud of the backup.
-func RestoreDatabases(ctx context.Context, w Watcher, s Store, info Info, a *mysql.Admin, ready func(context.Context) error, ids ...age.Identity) (Contents, error) {
-	out, err := Verify(ctx, w, s, info, ids...)
-	if err == nil && ready != nil {
-		err = ready(ctx)
-	}
-	if err != nil {
-		return out, err
-	}
+// RestoreDatabases replaces the databases of the cloud with those of a backup that Verify has read and checked. If interrupted, it must be run again.
+// Services must not run meanwhile. The admin's owner must be the cloud of the backup.
+func RestoreDatabases(ctx context.Context, w Watcher, s Store, info Info, checked Contents, a *mysql.Admin, ids ...age.Identity) (Contents, error) {
 	a, release, err := Replacing(ctx, w, a)
 	if err != nil {
-		return out, err
+		return checked, err
 	}
 	defer release()
-	if err := empty(ctx, a, out.Header.Databases); err != nil {
-		return out, err
+	if err := empty(ctx, a, checked.Header.Databases); err != nil {
+		return checked, err
 	}
 	return load(ctx, w, s, info, a, ids, func(d string) string { return d })
 }

@@ -28,7 +28,7 @@ func FromBackup(c *config.Config, r *cluster.Restore, contents backup.Contents) 
 	if err != nil {
 		return err
 	}
-	version := cmp.Or(cr.Spec.Version, contents.Header.Version)
+	version := cmp.Or(contents.Header.Version, cr.Spec.Version) // an update may have been pending
 	if asked := c.Cloud.Version; asked != "" && asked != version {
 		return finding.New("OCA-7148", "The backup is of another version than --onecloud-version", fmt.Sprintf("the cloud in it has version %s, not %s", version, asked),
 			"omit --onecloud-version; update the cloud once it runs: ocadm cluster update --version "+asked)
