@@ -81,8 +81,8 @@ func newClusterMoveDatabase(a *app) *cobra.Command {
 		Short: "Move the databases to another server",
 		Long: "Stops the services, copies all databases of the cloud to another server, compares every row, switches the cloud to that server, and\n" +
 			"starts the services. This machine must reach both servers. Until the switch, the cloud belongs to the old server: if something fails or\n" +
-			"you cancel the operation, its services start there again. If the command is killed, run it again, or run ocadm cluster start to stay on\n" +
-			"the present server. The databases on the old server are kept. The move is an operation of the cloud (action MoveDatabase), and waits for\n" +
+			"you cancel the operation, its services start there again; if the command is killed, within two minutes. If it is killed after the\n" +
+			"switch, run it again. The databases on the old server are kept. The move is an operation of the cloud (action MoveDatabase), and waits for\n" +
 			"other operations.",
 		Example: "  ocadm cluster move-database --database-host 10.0.0.9 --database-password-file /root/mysql --wait\n" +
 			"  ocadm cluster move-database --database-host db.example.com --database-port 3307 --database-user ocadm --database-password-file /root/mysql --yes",

@@ -219,7 +219,7 @@ func newFleetReset(a *app) *cobra.Command {
 	var yes bool
 	c := &cobra.Command{
 		Use: "reset", Short: "Remove the cluster from every machine of a file",
-		Long: "Runs ocadm reset on every machine: the workers first, the first node last. The cloud and its data are lost. A machine that fails does not stop\n" +
+		Long: "Runs ocadm reset on every machine: the workers first, the first node last. The cloud is lost; volumes keep their data. A machine that fails does not stop\n" +
 			"the others. A machine of another cluster, or one on which virtual machines run, is not changed.",
 		Example: "  ocadm fleet reset -f fleet.yaml\n  ocadm fleet reset -f fleet.yaml --yes -o json",
 		Args:    arguments(cobra.NoArgs),
@@ -229,7 +229,7 @@ func newFleetReset(a *app) *cobra.Command {
 				return err
 			}
 			defer end()
-			what := fmt.Sprintf("This removes the cluster, the cloud and its data from all %d machines of %s", len(o.Spec.ControlPlanes)+len(o.Spec.Workers), f.file)
+			what := fmt.Sprintf("This removes the cluster and the cloud from all %d machines of %s", len(o.Spec.ControlPlanes)+len(o.Spec.Workers), f.file)
 			if err := a.confirm(c, yes, "Nothing was reset")(what); err != nil {
 				return err
 			}

@@ -39,7 +39,7 @@ func newMove(a *app) *cobra.Command {
 			"Both addresses work until every worker has followed; then run the command again to remove the former one.\n\n" +
 			"If it is interrupted, run it again: it continues. To go back, move to the former address. You cannot move one of several control-plane\n" +
 			"nodes, or one with a virtual address: use ocadm reset and ocadm join --control-plane. The command does not change the network settings\n" +
-			"of the machine, /etc/hosts, or addresses in the networks of the host agent that you edited.",
+			"of the machine, /etc/hosts, or a host.conf that ocadm did not write.",
 		Example: "  # the machine has both addresses\n  ip address add 10.0.1.5/24 dev eth0\n  ocadm move 10.0.1.5 --dry-run\n  ocadm move 10.0.1.5\n\n" +
 			"  # the control plane has moved to 10.0.1.5; on every worker\n  ocadm move --follow 10.0.1.5\n\n" +
 			"  # another virtual address\n  ocadm move --virtual-address 10.0.1.100",

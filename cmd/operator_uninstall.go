@@ -55,7 +55,7 @@ func newOperatorUninstall(a *app) *cobra.Command {
 	addKubeconfig(fs, &f.kubeconfig)
 	f.output = addOutput(c, "text")
 	fs.DurationVar(&f.timeout, "timeout", waitTimeout, "how long to wait")
-	fs.BoolVar(&data, "delete-data", false, "delete the embedded database's volume, passwords and settings, too")
+	fs.BoolVar(&data, "delete-data", false, "delete the embedded database's volume, passwords and settings, too, and all else in the namespaces that install created")
 	fs.BoolVar(&dryRun, "dry-run", false, "print what would be removed, and remove nothing")
 	addYes(fs, &yes)
 	a.readsSettings(c, map[string]string{"kubeconfig": "cluster.kubeconfig"})
