@@ -85,9 +85,24 @@ unit: ## Run unit, golden and command-line tests
 
 # These tests depend only on their own code and on test/lab/modules, so Go may cache their results; -count=1 runs them again. The limit lets a test that hangs
 # print its stack before CI ends.
+# Each part has a control plane and a database server of its own. They wait for half of the time, so four parts run at once. The names of the tests divide the
+# two large packages.
 .PHONY: integration
 integration: ## Run the tests with a real etcd, kube-apiserver and MariaDB on loopback
-	OCADM_TEST_REQUIRE=1 go test -vet=off -timeout 50m ./test/integration/...
+	@$(MAKE) --no-print-directory --keep-going --jobs=4 integration-first integration-second faults-first faults-second integration-others
+
+INTEGRATION := OCADM_TEST_REQUIRE=1 go test -vet=off -timeout 50m
+.PHONY: integration-first integration-second faults-first faults-second integration-others
+integration-first:
+	$(INTEGRATION) -run '^Test[A-K]' ./test/integration
+integration-second:
+	$(INTEGRATION) -skip '^Test[A-K]' ./test/integration
+faults-first:
+	$(INTEGRATION) -run '^Test[A-L]' ./test/integration/faults
+faults-second:
+	$(INTEGRATION) -skip '^Test[A-L]' ./test/integration/faults
+integration-others:
+	$(INTEGRATION) -p 1 $$(go list ./test/integration/... | grep -v -e /integration$$ -e /faults$$)
 
 .PHONY: test-mysql
 test-mysql: ## Run the database tests with Oracle's MySQL from Debian unstable instead of MariaDB

@@ -40,6 +40,18 @@ func TestDeleteKeepsData(t *testing.T) {
 	}
 }
 
+// A cloud of an unknown release would lack components, so it is not created.
+func TestCreateOfAnUnknownRelease(t *testing.T) {
+	c := fake.NewClientBuilder().WithScheme(kube.Scheme()).Build()
+	o := Options{Name: "default", Namespace: "onecloud", Version: "v9.9.9", Database: Database{Host: "db"}}
+	if _, err := Create(t.Context(), c, o); !isCode(err, "OCA-7059") {
+		t.Errorf("%v", err)
+	}
+	if there, err := Agrees(t.Context(), c, o); there || err != nil {
+		t.Errorf("created: %t, %v", there, err)
+	}
+}
+
 // A cloud that is being deleted does not count as created, even if it matches.
 func TestCreateAfterDelete(t *testing.T) {
 	o := Options{Name: "default", Namespace: "onecloud", Version: "v1", Database: Database{Host: "db"}}

@@ -3,7 +3,10 @@
 // Package version holds the version of ocadm and of the software that it installs.
 package version
 
-import "regexp"
+import (
+	"regexp"
+	"slices"
+)
 
 // Version and Commit are set by the linker ("-X yunion.io/x/ocadm/internal/version.Version=v0.1.0"); the Makefile takes the values from
 // scripts/version.sh. A plain "go build" leaves the defaults.
@@ -24,6 +27,7 @@ func CloudReleases() []string {
 
 var (
 	complete   = regexp.MustCompile(`^[0-9]+\.[0-9]+\.[0-9]+(-.*)?$`)
+	numbered   = regexp.MustCompile(`^v?([0-9]+\.[0-9]+)\.[0-9]+`)
 	incomplete = regexp.MustCompile(`^v?[0-9]{1,2}(\.([0-9]+|[xX*]))?(\.[xX*])?$`)
 )
 
@@ -39,4 +43,11 @@ func CloudHint(tag string) string {
 		return "give a fixed version, for example v4.0.3: a cloud cannot return from a tag that moves"
 	}
 	return ""
+}
+
+// UnknownRelease reports whether a version belongs to a release line that this ocadm does not know: it would create only the components of those it
+// knows. Tags that are not versions belong to none.
+func UnknownRelease(tag string) bool {
+	n := numbered.FindStringSubmatch(tag)
+	return n != nil && !slices.Contains(CloudReleases(), "v"+n[1])
 }

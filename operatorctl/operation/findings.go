@@ -181,13 +181,13 @@ func releaseOf(tag string) (minor, patch int, known bool) {
 	return minor, patch, minor >= 0
 }
 
-// unknown rejects mistyped versions, and versions of releases that this operator does not know: it would create only the components of those it knows.
+// unknown rejects mistyped versions, and versions of releases that this operator does not know.
 func unknown(to string) finding.List {
 	const what = "The cloud has no such version"
 	if hint := version.CloudHint(to); hint != "" {
 		return finding.List{finding.New(codeUnknown, what, fmt.Sprintf("%q is not the version of a release", to), hint)}
 	}
-	if _, _, known := releaseOf(to); !known && numbers.MatchString(to) {
+	if version.UnknownRelease(to) {
 		return finding.List{finding.New(codeUnknown, what, fmt.Sprintf("operator %s does not know the release of %s; it knows %s", version.Version, to,
 			strings.Join(version.CloudReleases(), ", ")), "correct the version; if it is newer than the operator, update ocadm and the operator first: docs/upgrade.md")}
 	}

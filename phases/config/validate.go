@@ -277,6 +277,8 @@ func (v *validation) cloud() {
 	}
 	if hint := version.CloudHint(c.Version); hint != "" {
 		v.add("cloud.version", fmt.Sprintf("%q is not the version of a release: %s", c.Version, hint))
+	} else if version.UnknownRelease(c.Version) {
+		v.add("cloud.version", fmt.Sprintf("%s is of a release that this ocadm does not know; it knows %s", c.Version, strings.Join(version.CloudReleases(), ", ")))
 	}
 	if !imageTag.MatchString(c.OperatorVersion) {
 		v.add("cloud.operatorVersion", fmt.Sprintf("%q is not a valid image tag", c.OperatorVersion))

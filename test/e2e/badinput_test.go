@@ -121,7 +121,7 @@ func (s *suite) badInput(t *testing.T) {
 		{name: "truncated bundle", argv: append([]string{scenario.Ocadm, "init", "--bundle", "/run/cut.bundle", "--allow-cgroup-v1"}, db...),
 			prepare: "head -c 30000000 " + scenario.Bundle + " > /run/cut.bundle", restore: "rm /run/cut.bundle", want: []string{"OCA-23", "cut.bundle"}},
 		{name: "no bundle file", argv: []string{scenario.Ocadm, "init", "--bundle", "/nowhere", "--allow-cgroup-v1"}, want: []string{"/nowhere"}},
-		{name: "image missing in the bundle", argv: s.initArgs(1, append(db, "--onecloud-version", "v9.9.9")...), want: []string{"OCA-", "v9.9.9"}},
+		{name: "image missing in the bundle", argv: s.initArgs(1, append(db, "--onecloud-version", "v4.0.99")...), want: []string{"OCA-", "v4.0.99"}},
 		{name: "disk too small", argv: s.initArgs(1, db...), prepare: "mkdir -p /var/lib/etcd && mount -t tmpfs -o size=20m none /var/lib/etcd",
 			restore: "umount /var/lib/etcd; rmdir /var/lib/etcd", want: []string{"/var/lib/etcd"}},
 		{name: "unknown key in the configuration", argv: append(s.initArgs(1), "--config", "/run/bad.yaml"),
