@@ -6,7 +6,9 @@ import (
 	"context"
 	"fmt"
 
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -23,6 +25,8 @@ type Schedule struct {
 	At         string
 	Keep       *int32
 	Recipients []string
+	// Unencrypted permits backups without recipients.
+	Unencrypted bool
 	// Dir is a directory on Node; "" means the node in the spec, or any. Dir and S3 replace each other.
 	Dir, Node string
 	S3        *v1alpha1.BackupS3
@@ -40,6 +44,9 @@ func (s Schedule) Apply(ctx context.Context, c client.Client) ([]string, error) 
 	}
 	u, err := get(ctx, c, s.Key)
 	if err != nil {
+		return nil, err
+	}
+	if err := s.valid(ctx, c, u); err != nil {
 		return nil, err
 	}
 	patch := map[string]any{}
@@ -88,6 +95,33 @@ func (s Schedule) Apply(ctx context.Context, c client.Client) ([]string, error) 
 		return nil, fmt.Errorf("scheduling backups of cloud %s: %w", s.Key, err)
 	}
 	return lines, nil
+}
+
+// valid refuses what the operator could not carry out, and the beginning of backups that everyone who gets a file could read. The API server knows the
+// syntax of times; an account that may not ask it learns of a mistake from the status of the cloud.
+func (s Schedule) valid(ctx context.Context, c client.Client, u *unstructured.Unstructured) error {
+	const what, remedy = "The schedule of the backups is not valid", "correct it, for example: ocadm cluster backup schedule --at @daily"
+	off, set, _ := unstructured.NestedBool(u.Object, "spec", "backup", "disable")
+	recipients, _, _ := unstructured.NestedStringSlice(u.Object, "spec", "backup", "recipients")
+	if begins := !s.Off && (off || !set); begins && len(s.Recipients)+len(recipients) == 0 && !s.Unencrypted {
+		return finding.New("OCA-7406", "The backups have no recipient", "each file would hold all passwords in clear text, and spec.backup.recipients is empty",
+			"give --recipient; or --unencrypted, and keep the files safe")
+	}
+	if s.Node != "" {
+		if err := c.Get(ctx, client.ObjectKey{Name: s.Node}, &corev1.Node{}); apierrors.IsNotFound(err) {
+			return finding.New("OCA-7438", what, fmt.Sprintf("there is no node %q", s.Node), "kubectl get nodes")
+		}
+	}
+	if s.At == "" {
+		return nil
+	}
+	job := &batchv1.CronJob{Spec: batchv1.CronJobSpec{Schedule: s.At}}
+	job.Namespace, job.Name = s.Key.Namespace, "ocadm-schedule"
+	job.Spec.JobTemplate.Spec.Template.Spec = corev1.PodSpec{RestartPolicy: corev1.RestartPolicyNever, Containers: []corev1.Container{{Name: "none", Image: "none"}}}
+	if err := c.Create(ctx, job, client.DryRunAll); apierrors.IsInvalid(err) {
+		return finding.Errorf("OCA-7438", what, remedy, "%w", err)
+	}
+	return nil
 }
 
 func valueOrNone(value any) string {

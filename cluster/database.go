@@ -107,7 +107,7 @@ func tryDatabases(ctx context.Context, c client.Reader, cr *v1alpha1.OnecloudClu
 // databaseFinding returns the finding for a refusal by a database server.
 func databaseFinding(err error) error {
 	e, is := errors.AsType[*mysql.Error](err)
-	if !is {
+	if !is || e.Class == mysql.Canceled { // by a signal, not by the server
 		return err
 	}
 	if e.Class == mysql.Foreign {

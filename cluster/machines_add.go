@@ -25,9 +25,15 @@ import (
 )
 
 // AddMachines creates the machines that do not exist yet. It creates none if the API server refuses one or two share an address. An existing machine
-// that differs is an error. report receives the name and outcome of each.
-func AddMachines(ctx context.Context, c client.Client, all []Machine, report func(name, action string)) error {
+// that differs is an error. login, which may be nil, stores credentials before the first machine is created. report receives the name and outcome of each.
+func AddMachines(ctx context.Context, c client.Client, all []Machine, login func() error, report func(name, action string)) error {
+	if login == nil {
+		login = func() error { return nil }
+	}
 	if v, ok := c.(Views); ok {
+		if err := login(); err != nil {
+			return err
+		}
 		return v.AddMachines(ctx, all, report)
 	}
 	there, err := machinesBeside(ctx, c, all)
@@ -62,6 +68,12 @@ func AddMachines(ctx context.Context, c client.Client, all []Machine, report fun
 			lines = append(lines, name+": "+wrong[name])
 		}
 		return finding.New("OCA-7611", "The machines are not valid", strings.Join(lines, "; "), "correct them; no machine was added")
+	}
+	if len(missing) == 0 {
+		return nil
+	}
+	if err := login(); err != nil {
+		return err
 	}
 	var failed error
 	err = eachMachine(missing, func(m *Machine, err error) {

@@ -68,6 +68,7 @@ func newBackupSchedule(a *app) *cobra.Command {
 	fs.StringVar(&schedule.At, "at", "", "minute, hour, day, month and weekday, as in '0 2 * * *', or @daily")
 	fs.Int32Var(&keep, "keep", 7, "number of backups to keep; 0 keeps all")
 	addRecipientFlag(fs, &recipients)
+	fs.BoolVar(&schedule.Unencrypted, "unencrypted", false, "do not encrypt them: everyone who can read a file can read all passwords")
 	fs.StringVar(&to, "to", "", "bucket, as s3://BUCKET/PATH, or directory on a node, instead of a volume")
 	fs.StringVar(&schedule.Node, "node", "", "node that creates the backups; without it, a directory is on the node where the pod runs")
 	fs.BoolVar(&schedule.Off, "off", false, "end the schedule; existing backups stay")

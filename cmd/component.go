@@ -147,7 +147,7 @@ func newComponentRestart(a *app) *cobra.Command {
 					return err
 				}
 				if !f.wait {
-					return a.printOutcome(&f, f.outcome("restarted", lines...))
+					return a.printOutcome(&f, f.outcome("restarted", lines...).of("Component", args[0]))
 				}
 				return a.waitSeen(ctx, k, &f, lines, seen)
 			})

@@ -152,15 +152,14 @@ func readMachines(a *app, file string, f *cloudFlags) ([]cluster.Machine, error)
 	return cluster.ReadMachines(file, data, f.namespace, f.name)
 }
 
-// addMachines creates the Secret, if there is data for it, and then the machines.
+// addMachines creates the machines, and a Secret with the credentials of a new one if there is data for it.
 func (a *app) addMachines(ctx context.Context, k client.WithWatch, f *cloudFlags, all []cluster.Machine, data map[string][]byte) error {
+	var login func() error
 	if len(data) > 0 {
-		if err := cluster.PutSecret(ctx, k, f.named(all[0].Spec.Infrastructure.SSH.CredentialsSecretName), data); err != nil {
-			return err
-		}
+		login = func() error { return cluster.PutSecret(ctx, k, f.named(all[0].Spec.Infrastructure.SSH.CredentialsSecretName), data) }
 	}
 	var results []outcome
-	err := cluster.AddMachines(ctx, k, all, func(name, action string) {
+	err := cluster.AddMachines(ctx, k, all, login, func(name, action string) {
 		results = append(results, f.outcome(action).of("Machine", name))
 	})
 	if err != nil {

@@ -56,7 +56,7 @@ func newMachinePrecheck(a *app) *cobra.Command {
 			}
 			return f.withCloud(c, func(ctx context.Context, k client.WithWatch) error {
 				report := func(name, action string) { fmt.Fprintf(a.Err, "Machine %s %s\n", name, action) }
-				if err := cluster.AddMachines(ctx, k, all, report); err != nil {
+				if err := cluster.AddMachines(ctx, k, all, nil, report); err != nil {
 					return err
 				}
 				results, err := cluster.Precheck(ctx, k, f.key(), names, requester())

@@ -244,6 +244,6 @@ func addAll(ctx context.Context, in *batch) (*list[Added], error) {
 		return nil, failed(err)
 	}
 	var items []Added
-	err = cluster.AddMachines(ctx, of(ctx), all, func(name, action string) { items = append(items, Added{name, action}) })
+	err = cluster.AddMachines(ctx, of(ctx), all, nil, func(name, action string) { items = append(items, Added{name, action}) })
 	return listOf(items), failed(err)
 }

@@ -20,7 +20,8 @@ func backup() component.Component {
 		Image:        component.Image{Reference: component.OwnImage},
 		Workload: component.Workload{
 			Kind: component.CronJob, Schedule: "0 2 * * *", NoCerts: true, NodeRole: "any", CPU: "100m", Memory: "128Mi",
-			Command: []string{}, Args: []string{"cluster", "backup", "run", "--dir=" + backupDir, "--etcd-snapshots=" + EtcdSnapshots}, Env: backupEnv, ServiceAccount: "onecloud-backup",
+			Command: []string{}, Args: []string{"cluster", "backup", "run", "--dir=" + backupDir, "--etcd-snapshots=" + EtcdSnapshots, "--node=$(OCADM_NODE)"},
+			Env: backupEnv, ServiceAccount: "onecloud-backup",
 			Mounts: []component.Mount{
 				{Name: backupVolume, Path: backupDir, Storage: true},
 				// Empty on a node without etcd, or in a cluster that ocadm did not create.
@@ -38,7 +39,7 @@ const backupVolume, backupDir = "dumps", "/backup"
 // EtcdSnapshots is the directory of the etcd snapshots on ocadm's control-plane nodes.
 const EtcdSnapshots = "/var/lib/ocadm/etcd"
 
-// backupEnv returns variables with the cloud and the node. The program's flags can also be set by variables.
+// backupEnv returns variables with the cloud, which the program reads, and the node, which its arguments name.
 func backupEnv(in component.Inputs) []corev1.EnvVar {
 	return []corev1.EnvVar{
 		{Name: "OCADM_CLOUD_NAME", Value: in.Cluster.Name}, {Name: "OCADM_CLOUD_NAMESPACE", Value: in.Cluster.Namespace},
@@ -63,7 +64,7 @@ func nearEtcd(pod *corev1.PodSpec) {
 
 // placed passes the program a readable name of its volume's location.
 func placed(c *corev1.Container, place string) {
-	c.Env = append(c.Env, corev1.EnvVar{Name: "OCADM_PLACE", Value: place})
+	c.Args = append(c.Args, "--place="+place)
 }
 
 // backupRights runs the backup as root, which owns the directories of nodes and of most provisioners. It needs no further permission.

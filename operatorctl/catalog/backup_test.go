@@ -4,6 +4,7 @@ package catalog_test
 
 import (
 	"slices"
+	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -39,9 +40,9 @@ func TestPlacesOfBackups(t *testing.T) {
 		}
 		mounts := slices.DeleteFunc(slices.Clone(pod.Containers[0].VolumeMounts), func(m corev1.VolumeMount) bool { return m.MountPath != "/backup" })
 		place := ""
-		for _, e := range pod.Containers[0].Env {
-			if e.Name == "OCADM_PLACE" {
-				place = e.Value
+		for _, arg := range pod.Containers[0].Args {
+			if value, is := strings.CutPrefix(arg, "--place="); is {
+				place = value
 			}
 		}
 		if len(o.PVCs) != c.claims || len(mounts) != c.mounts || dir != c.dir || place != c.place {
@@ -73,6 +74,7 @@ func TestSnapshotsOfBackups(t *testing.T) {
 		named := slices.ContainsFunc(c.Env, func(e corev1.EnvVar) bool {
 			return e.Name == "OCADM_NODE" && e.ValueFrom.FieldRef.FieldPath == "spec.nodeName"
 		})
+		named = named && slices.Contains(c.Args, "--node=$(OCADM_NODE)")
 		if !mounted || !there || !named || !slices.Contains(c.Args, "--etcd-snapshots="+catalog.EtcdSnapshots) {
 			t.Errorf("%s: mounted %v, volume %v, node %v, %q", spec, mounted, there, named, c.Args)
 		}

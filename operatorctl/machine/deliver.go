@@ -78,8 +78,8 @@ func Tidy(ctx context.Context, name string, c *ssh.Conn) error {
 }
 
 // plain runs a script that prints nothing but errors. what names the work in them.
-func plain(ctx context.Context, name, what string, c *ssh.Conn, text string) error {
-	r, err := c.Script(ctx, text, nil, nil)
+func plain(ctx context.Context, name, what string, c *ssh.Conn, text string, args ...string) error {
+	r, err := c.Script(ctx, text, args, nil)
 	if err == nil && r.Exit != 0 {
 		err = failed(name, what, r)
 	}

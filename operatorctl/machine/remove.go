@@ -61,7 +61,7 @@ func (w work) mayReset() operation.Step {
 				return err
 			}
 			defer c.Close()
-			return plain(ctx, m.Name, stepReset, c, bootstrap.NoGuestsScript)
+			return plain(ctx, m.Name, stepReset, c, bootstrap.NoGuestsScript, "guests")
 		},
 	}
 }

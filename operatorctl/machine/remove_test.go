@@ -81,8 +81,6 @@ func (s *stage) run(c *sshserver.Call) int {
 		what = "tidy"
 	case bootstrap.ResetScript:
 		what = "reset"
-	case bootstrap.NoGuestsScript:
-		what = "guests"
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()

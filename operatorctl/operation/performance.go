@@ -82,6 +82,9 @@ func (x *performance[S]) turn(ctx context.Context) error {
 			"kubectl -n onecloud get pods -l app=onecloud-operator; run the command again when the operator is running"))
 	case errors.Is(context.Cause(waiting), errDeleted):
 		return notRun(x.rec.op.Name, "it was deleted")
+	case ctx.Err() != nil: // by a signal
+		_ = x.giveUp(context.WithoutCancel(ctx), finding.Finding{Cause: "the command was stopped"}) // otherwise the operator ends it in two minutes
+		return context.Cause(ctx)
 	}
 	why := "waited for its turn"
 	if last != nil && last.Status.Message != "" {

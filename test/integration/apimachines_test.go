@@ -48,7 +48,7 @@ func TestManyMachines(t *testing.T) {
 		if err != nil {
 			return 0, err
 		}
-		return count, cluster.AddMachines(t.Context(), f.Client, all, func(string, string) { count++ })
+		return count, cluster.AddMachines(t.Context(), f.Client, all, nil, func(string, string) { count++ })
 	}
 	bad := n / 2
 	for what, change := range map[string]func(i int, m *v1alpha1.OnecloudMachine){

@@ -31,8 +31,8 @@ var ranBy = map[string]string{
 	"ocadm cluster backup create --to s3://backups/cloud --s3-endpoint s3.example.com --recipient age1…":        "TestStore",
 	"ocadm init --bundle ocadm.bundle --restore-from FILE --identity key.txt":                                   "TestDisaster",
 	"ocadm join 10.0.0.20 --token … --discovery-token-ca-cert-hash sha256:… --enable-host-agent":                "TestDisaster",
-	"ocadm cluster move-database --database-host 10.0.0.9 --database-password-file /root/mysql-password --wait": "TestMoveDatabaseFails",
-	"ocadm cluster backup restore FILE --identity key.txt --database-host 10.0.0.9 --database-password-file " +
+	"ocadm cluster move-database --database-host 10.0.0.9 --database-user ocadm --database-password-file /root/mysql-password --wait": "TestMoveDatabaseFails",
+	"ocadm cluster backup restore FILE --identity key.txt --database-host 10.0.0.9 --database-user ocadm --database-password-file " +
 		"/root/mysql-password --load-balancer-endpoint 10.0.0.20 --wait": "TestBackup",
 }
 
