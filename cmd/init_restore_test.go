@@ -22,7 +22,7 @@ import (
 
 const savedCloud = `{"apiVersion":"onecloud.yunion.io/v1alpha1","kind":"OnecloudCluster","metadata":{"name":"mine","annotations":{"onecloud.yunion.io/edition":"ee"}},
 	"spec":{"version":"v4.0.3","region":"north","zone":"north-1","loadBalancerEndpoint":"10.0.0.1","storageClassName":"ceph","ingressClassName":"old",
-	"web":{"hostPorts":true,"replicas":2},"imagePullSecrets":[{"name":"old"}],
+	"web":{"hostPorts":true,"replicas":2},"imagePullSecrets":[{"name":"old"}],"backup":{"hostPath":"/srv","nodeSelector":{"kubernetes.io/hostname":"lost"}},
 	"mysql":{"host":"10.0.0.2","port":3307,"passwordSecretRef":{"name":"old","key":"pw"},"tls":{"mode":"verify-ca","ca":"of the old server"}}}}`
 
 // restorable returns a backup without databases, and the files with its key and with another one.
@@ -87,6 +87,9 @@ func TestRestoreFromMeansTheCloudOfTheBackup(t *testing.T) {
 	mysql, web := spec["mysql"].(map[string]any), spec["web"].(map[string]any)
 	if spec["loadBalancerEndpoint"] != "192.0.2.7" || spec["storageClassName"] != nil || spec["ingressClassName"] != nil || spec["imagePullSecrets"] != nil {
 		t.Errorf("%v", spec)
+	}
+	if b := spec["backup"].(map[string]any); b["nodeSelector"] != nil || b["hostPath"] != "/srv" { // backups on a lost node would never run
+		t.Errorf("%v", b)
 	}
 	if web["hostPorts"] != nil || web["replicas"] != float64(2) {
 		t.Errorf("%v", web)

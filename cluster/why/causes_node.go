@@ -32,7 +32,7 @@ func nodeCauses() []Cause {
 			When: notReady(`(?i)cni (plugin|config)|network plugin`)},
 		{ID: "node-no-runtime", Code: "OCA-3102", Layer: Node, Title: "The container runtime of a node does not answer", What: "containerd of node ${node} does not answer",
 			Why: "containerd does not run, or its disk is slow or full", Next: "on ${node}: systemctl restart containerd; journalctl -u containerd -n 50; df -h /var/lib/containerd",
-			When: notReady(`(?i)container runtime|PLEG|runtime service|containerd`)},
+			When: notReady(`(?i)container runtime (is|status|did|not)|PLEG|runtime service|containerd`)},
 		{ID: "node-not-ready", Code: "OCA-3103", Layer: Symptom, Title: "A node is not Ready", What: "Node ${node} is not Ready", Why: "its kubelet reports this",
 			Next: "kubectl describe node ${node}; on ${node}: journalctl -u kubelet -n 50",
 			When: ready(func(c corev1.NodeCondition) bool { return c.Status == corev1.ConditionFalse })},

@@ -25,7 +25,7 @@ import (
 var ErrDamaged = errors.New("the file is damaged or incomplete")
 
 // ErrEncrypted is returned for an encrypted file without a matching key.
-var ErrEncrypted = errors.New("the file is encrypted for other keys")
+var ErrEncrypted = errors.New("the file is encrypted, and no given key decrypts it")
 
 // maxEntry limits what is held in memory: a row of a table has 1 GiB at most.
 const maxEntry = 5 << 28

@@ -220,6 +220,9 @@ func paused(o Observed) (v1alpha1.State, string, string) {
 	if o.Workload == nil {
 		return v1alpha1.Waiting, ReasonPaused, message
 	}
+	if o.Workload.Wanted == 0 && o.Workload.Kind == "Deployment" {
+		return v1alpha1.Waiting, ReasonPaused, "stopped; to start it: ocadm cluster start"
+	}
 	state, reason, m := o.Workload.judge()
 	if state == v1alpha1.Available {
 		return state, ReasonPaused, message

@@ -159,6 +159,7 @@ func TestComponent(t *testing.T) {
 			v1alpha1.Degraded, status.ReasonNotApplied, "field is immutable; bad"},
 		{"invalid option of what is off", status.Observed{Resolved: off, InvalidOptions: "bad"}, nil, nil, v1alpha1.Disabled, status.ReasonDisabled, "not in edition ce"},
 		{"only a record", status.Observed{Resolved: record}, nil, nil, v1alpha1.Available, status.ReasonConfigurations, ""},
+		{"stopped", status.Observed{Paused: true}, deployment(1, 1, 0, 0, 0, 0), nil, v1alpha1.Waiting, status.ReasonPaused, "stopped; to start it: ocadm cluster start"},
 		{"paused", status.Observed{Paused: true}, deployment(1, 1, 1, 1, 1, 1), nil, v1alpha1.Available, status.ReasonPaused, "paused by annotation onecloud.yunion.io/paused"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -11,6 +11,8 @@ import (
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	corev1 "k8s.io/api/core/v1"
+
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/cluster"
 	"yunion.io/x/ocadm/internal/backup"
@@ -47,6 +49,9 @@ func FromBackup(c *config.Config, r *cluster.Restore, contents backup.Contents) 
 	}
 	r.Spec = map[string]any{
 		"storageClassName": given(o.StorageClass), "ingressClassName": given(o.IngressClass), "imagePullSecrets": nil, "web.hostPorts": nil,
+	}
+	if at := cr.Spec.Backup.NodeSelector[corev1.LabelHostname]; at != "" && at != c.Node.Name {
+		r.Spec["backup.nodeSelector"] = nil // no node of this cluster has that name: backups would never run
 	}
 	if o.PullSecret != "" {
 		r.Spec["imagePullSecrets"] = []any{map[string]any{"name": o.PullSecret}}
