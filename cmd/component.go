@@ -5,6 +5,7 @@ package cmd
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -160,9 +161,11 @@ func newComponentRestart(a *app) *cobra.Command {
 
 func newComponentSwitch(a *app, verb string, disable bool) *cobra.Command {
 	var f cloudFlags
+	yes := !disable
 	short, long := "Enable a component", "Sets disable: false in the spec of the component. If it ran before, it reuses its data."
 	if disable {
-		short, long = "Disable a component and keep its data", "Sets disable: true in the spec of the component. The operator deletes its workload. Databases and volumes stay."
+		short, long = "Disable a component and keep its data", "Sets disable: true in the spec of the component. The operator deletes its workload. Databases and volumes stay.\n"+
+			"Asks first if other components need it."
 	}
 	c := &cobra.Command{
 		Use: verb + " COMPONENT", Short: short, Long: long,
@@ -177,6 +180,12 @@ func newComponentSwitch(a *app, verb string, disable bool) *cobra.Command {
 				return misused(fmt.Sprintf("%s cannot be enabled or disabled alone: it is part of spec.%s", args[0], ref.Block[0]),
 					"kubectl -n "+f.namespace+" edit oc "+f.name)
 			}
+			if needed := catalog.NeededBy(args[0]); len(needed) > 0 {
+				question := fmt.Sprintf("%d components need %s, for example %s", len(needed), args[0], strings.Join(needed[:min(len(needed), 5)], ", "))
+				if err := a.confirm(c, yes, "Nothing was disabled")(question); err != nil {
+					return err
+				}
+			}
 			return f.withCloud(c, func(ctx context.Context, k client.WithWatch) error {
 				return a.changeComponent(ctx, k, &f, ref, cluster.ComponentChange{Disable: &disable})
 			})
@@ -184,5 +193,8 @@ func newComponentSwitch(a *app, verb string, disable bool) *cobra.Command {
 	}
 	f.add(a, c, nil, "table", "json", "yaml")
 	f.addWait(c.Flags(), false, waitUsage)
+	if disable {
+		addYes(c.Flags(), &yes)
+	}
 	return c
 }

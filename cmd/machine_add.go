@@ -156,7 +156,9 @@ func readMachines(a *app, file string, f *cloudFlags) ([]cluster.Machine, error)
 func (a *app) addMachines(ctx context.Context, k client.WithWatch, f *cloudFlags, all []cluster.Machine, data map[string][]byte) error {
 	var login func() error
 	if len(data) > 0 {
-		login = func() error { return cluster.PutSecret(ctx, k, f.named(all[0].Spec.Infrastructure.SSH.CredentialsSecretName), data) }
+		login = func() error {
+			return cluster.PutSecret(ctx, k, f.named(all[0].Spec.Infrastructure.SSH.CredentialsSecretName), data)
+		}
 	}
 	var results []outcome
 	err := cluster.AddMachines(ctx, k, all, login, func(name, action string) {

@@ -4,6 +4,8 @@
 package catalog
 
 import (
+	"slices"
+
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
@@ -116,6 +118,16 @@ const (
 	cloudEditor  = "onecloud-cloud-editor"
 	regionRights = "onecloud-region"
 )
+
+// NeededBy returns the components that wait for another one.
+func NeededBy(name string) (out []string) {
+	for _, c := range All() {
+		if slices.Contains(c.After, name) {
+			out = append(out, c.Name)
+		}
+	}
+	return out
+}
 
 // syncTables returns the configuration of an ordinary service: it creates its tables when it starts.
 func syncTables(component.Inputs) map[string]any { return map[string]any{"auto_sync_table": true} }
