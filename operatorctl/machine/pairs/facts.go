@@ -158,10 +158,14 @@ func twins(all map[string]Facts, names []string, add func(string, finding.Findin
 	}
 }
 
-// otherClusters finds machines that belong to another cluster.
+// otherClusters finds machines that belong to another cluster. The CA of the first node overrides the one in the fleet's directory, which is out of date
+// after the CAs were replaced. But if another machine has the one in the directory, the address of the first node leads to another cluster.
 func otherClusters(all map[string]Facts, names []string, first, known string, add func(string, finding.Finding)) {
 	authority := cmp.Or(all[first].Authority, known)
-	if f, there := all[first]; there && !f.Administrator && f.Authority != "" {
+	ours := known != "" && authority != known && slices.ContainsFunc(names, func(n string) bool { return all[n].Authority == known })
+	if ours {
+		authority = known
+	} else if f, there := all[first]; there && !f.Administrator && f.Authority != "" {
 		authority = "none" // it is a worker of another cluster
 	}
 	for _, n := range names {
