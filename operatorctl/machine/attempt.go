@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -29,6 +30,13 @@ func wanted(m *v1alpha1.OnecloudMachine) string {
 	return strconv.FormatInt(m.Generation, 10) + " " + m.Annotations[v1alpha1.AnnotationRetry] + " " + m.Annotations[v1alpha1.AnnotationAbandonMachine]
 }
 
+// repeats reports whether a user asks for another join since one succeeded: its Node was deleted before the operator saw it. A new spec is no such request.
+func repeats(m *v1alpha1.OnecloudMachine, s *v1alpha1.OnecloudMachineStatus, join *v1alpha1.OnecloudOperation) bool {
+	_, was, _ := strings.Cut(s.Retry, " ")
+	_, is, _ := strings.Cut(wanted(m), " ")
+	return join.Name == s.Operation && was != is
+}
+
 // attempt creates the next operation unless one is running, or has failed and need not be retried yet. phase is that of a waiting machine.
 func (d *decision) attempt(f facts, action string, phase v1alpha1.MachinePhase) {
 	s := &d.status
@@ -37,7 +45,7 @@ func (d *decision) attempt(f facts, action string, phase v1alpha1.MachinePhase) 
 	case o != nil && !o.Status.Phase.Final():
 		s.Phase, s.Message = phase, progress(o)
 		return
-	case o != nil && o.Status.Phase == v1alpha1.OperationSucceeded && action == v1alpha1.ActionJoinMachine:
+	case o != nil && o.Status.Phase == v1alpha1.OperationSucceeded && action == v1alpha1.ActionJoinMachine && !repeats(f.machine, s, o):
 		s.Phase, s.Message = v1alpha1.MachineProvisioned, "waiting for its Node"
 		return
 	case o != nil && o.Name == s.Operation && s.Retry == wanted(f.machine):
@@ -102,7 +110,7 @@ func (d *decision) rest(f facts, o *v1alpha1.OnecloudOperation, phase v1alpha1.M
 		}
 	}
 	if o.Status.Phase == v1alpha1.OperationCancelled || needsAttention(code) || step == stepPrecheck && !passes(code) ||
-		phase != v1alpha1.MachineDeleting && step == stepJoin && s.Attempts >= maxAttempts {
+		phase != v1alpha1.MachineDeleting && (step == stepJoin || code == codeNoResult) && s.Attempts >= maxAttempts {
 		d.fail(cmp.Or(code, string(o.Status.Phase)), why+"; after correcting the cause: ocadm machine retry "+f.machine.Name)
 		if phase == v1alpha1.MachineDeleting {
 			s.Phase = phase

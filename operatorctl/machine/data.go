@@ -93,8 +93,13 @@ func (c *Bootstrap) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resul
 		return ctrl.Result{}, fmt.Errorf("reading the bootstrap data: %w", err)
 	}
 	there := err == nil
-	if m.DeletionTimestamp != nil || m.Status.NodeRef != nil || len(m.Finalizers) == 0 {
-		if there && belongs(secret, m) && m.Status.NodeRef != nil { // they have been used
+	operations, err := operationsOn(ctx, c.Client, m)
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+	underway := joining(m, operations) != nil // another attempt or another pod needs them
+	if m.DeletionTimestamp != nil || m.Status.NodeRef != nil && !underway || len(m.Finalizers) == 0 {
+		if there && belongs(secret, m) && m.Status.NodeRef != nil && !underway { // they have been used
 			return ctrl.Result{}, client.IgnoreNotFound(c.Client.Delete(ctx, secret))
 		}
 		return ctrl.Result{}, nil
@@ -105,45 +110,40 @@ func (c *Bootstrap) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resul
 	}
 	var key sharedKey
 	if m.ControlPlane() {
-		switch err := c.Client.Get(ctx, client.ObjectKey{Name: m.Name}, &corev1.Node{}); {
-		case err == nil: // handed over, or another's Node: a new key would replace one that a join uses
+		node := &corev1.Node{}
+		switch err := c.Client.Get(ctx, client.ObjectKey{Name: m.Name}, node); {
+		case err == nil && !(underway && joined(node, m)): // handed over, or another's Node: a new key would replace one that a join uses
 			return ctrl.Result{RequeueAfter: remake}, nil
-		case !apierrors.IsNotFound(err):
+		case client.IgnoreNotFound(err) != nil:
 			return ctrl.Result{}, fmt.Errorf("reading node %s: %w", m.Name, err)
 		}
 		if key, err = c.share(ctx, m, cloud); err != nil {
 			return ctrl.Result{RequeueAfter: remake}, conflicts(c.report(ctx, m, err))
 		}
 	}
-	inputs, err := inputsOf(m, cloud, key)
+	cluster, err := c.clusterOf(ctx, m)
 	if err != nil {
-		return ctrl.Result{}, err
+		return ctrl.Result{RequeueAfter: remake}, conflicts(c.report(ctx, m, err))
 	}
-	operations, err := operationsOn(ctx, c.Client, m)
+	inputs, err := inputsOf(m, cloud, cluster, key)
 	if err != nil {
 		return ctrl.Result{}, err
 	}
 	refused := refusal(operations)
 	if there && belongs(secret, m) && secret.Annotations[annotationInputs] == inputs && accepted(secret, refused) {
 		if left := time.Until(expires(secret)) - tokenMargin; left > 0 {
-			return ctrl.Result{RequeueAfter: left}, conflicts(c.report(ctx, m, nil))
+			return ctrl.Result{RequeueAfter: min(left, remake)}, conflicts(c.report(ctx, m, nil))
 		}
 	}
 	notes := map[string]string{annotationInputs: inputs}
 	if refused != "" {
 		notes[annotationReplaces] = refused
 	}
-	made := c.make(ctx, m, notes, key)
-	if err := c.report(ctx, m, made); err != nil {
-		return ctrl.Result{}, conflicts(err)
-	}
-	if made != nil {
-		return ctrl.Result{RequeueAfter: remake}, nil //nolint:nilerr // the condition reports it
-	}
-	return ctrl.Result{RequeueAfter: tokenTTL - tokenMargin}, nil
+	return ctrl.Result{RequeueAfter: remake}, conflicts(c.report(ctx, m, c.make(ctx, m, cluster, notes, key)))
 }
 
-// remake is the delay before failed data are created again. A new cloud triggers an event.
+// remake is the delay before failed data are created again, and the interval at which data are compared with the cluster: its CAs may be replaced. A new
+// cloud triggers an event.
 const remake = time.Minute
 
 // belongs reports whether a Secret holds the bootstrap data of a machine.
@@ -164,8 +164,8 @@ func expires(s *corev1.Secret) time.Time {
 }
 
 // inputsOf returns a digest of the inputs to the data of a machine.
-func inputsOf(m *v1alpha1.OnecloudMachine, cloud *v1alpha1.OnecloudCluster, key sharedKey) (string, error) {
-	text, err := json.Marshal([]any{m.Spec.Roles, m.Spec.Labels, m.Spec.HostNetworks, m.Spec.Settings, cloud.Spec.Machines.Settings, m.CallsIn(), key.key})
+func inputsOf(m *v1alpha1.OnecloudMachine, cloud *v1alpha1.OnecloudCluster, cluster bootstrap.Cluster, key sharedKey) (string, error) {
+	text, err := json.Marshal([]any{m.Spec.Roles, m.Spec.Labels, m.Spec.HostNetworks, m.Spec.Settings, cloud.Spec.Machines.Settings, m.CallsIn(), key.key, cluster})
 	if err != nil {
 		return "", err
 	}
@@ -174,7 +174,7 @@ func inputsOf(m *v1alpha1.OnecloudMachine, cloud *v1alpha1.OnecloudCluster, key 
 }
 
 // make creates a token and the data with it. notes are annotations, to which it adds the token's expiry.
-func (c *Bootstrap) make(ctx context.Context, m *v1alpha1.OnecloudMachine, notes map[string]string, key sharedKey) error {
+func (c *Bootstrap) make(ctx context.Context, m *v1alpha1.OnecloudMachine, cluster bootstrap.Cluster, notes map[string]string, key sharedKey) error {
 	live := &corev1.Secret{}
 	switch err := c.Direct.Get(ctx, client.ObjectKey{Namespace: m.Namespace, Name: m.BootstrapSecret()}, live); {
 	case err == nil && !belongs(live, m):
@@ -185,10 +185,6 @@ func (c *Bootstrap) make(ctx context.Context, m *v1alpha1.OnecloudMachine, notes
 	cloud := &v1alpha1.OnecloudCluster{}
 	if err := c.Client.Get(ctx, client.ObjectKey{Namespace: m.Namespace, Name: m.Spec.Cloud}, cloud); err != nil {
 		return fmt.Errorf("reading cloud %s: %w", m.Spec.Cloud, err)
-	}
-	cluster, err := c.clusterOf(ctx, m)
-	if err != nil {
-		return err
 	}
 	cluster.Settings, cluster.CertificateKey = cloud.Spec.Machines.Settings, key.key
 	script, token, end, err := newScript(ctx, c.Client, m, cluster)

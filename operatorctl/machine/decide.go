@@ -72,10 +72,10 @@ func needsAttention(code string) bool {
 	return slices.Contains([]string{"OCA-7602", "OCA-7603", "OCA-7604", "OCA-7606", "OCA-7628", codeOtherNode}, code)
 }
 
-// passes reports whether a failed check is retried automatically: the connection, the cluster's CAs, which the operator stores again, and the token,
-// which it replaces.
+// passes reports whether a failed check is retried automatically: the connection, the cluster's CAs, which the operator stores again, the token, which it
+// replaces, lost pods, checks that did not run, as after a failed download, and a failure that is not a finding, such as a timeout.
 func passes(code string) bool {
-	return refuses(code) || slices.Contains([]string{"OCA-7601", "OCA-7605", "OCA-4131", "OCA-4132"}, code)
+	return code == "" || refuses(code) || slices.Contains([]string{"OCA-7601", "OCA-7605", codeNoResult, "OCA-7624", "OCA-4131", "OCA-4132"}, code)
 }
 
 // refuses reports whether a code means that the cluster rejected the token of bootstrap data: the script's code, and those of ocadm itself.
@@ -96,6 +96,24 @@ func refusal(operations []*v1alpha1.OnecloudOperation) string {
 	return ""
 }
 
+// joining returns the latest join of a machine unless it has succeeded; nil if it has, or if the operator does not join the machine: a fleet handed it
+// over, or it calls in. A Node registers before the end of its join.
+func joining(m *v1alpha1.OnecloudMachine, operations []*v1alpha1.OnecloudOperation) *v1alpha1.OnecloudOperation {
+	if m.CallsIn() {
+		return nil
+	}
+	for _, o := range slices.Backward(operations) {
+		if o.Spec.Action != v1alpha1.ActionJoinMachine {
+			continue
+		}
+		if o.Status.Phase == v1alpha1.OperationSucceeded {
+			return nil
+		}
+		return o
+	}
+	return nil
+}
+
 // decide returns what to do with a machine. It is pure.
 func decide(f facts) decision {
 	d := decision{status: *f.machine.Status.DeepCopy()}
@@ -112,7 +130,7 @@ func decide(f facts) decision {
 	case joined(f.node, f.machine):
 		d.bind = s.NodeRef == nil || s.NodeRef.UID != f.node.UID
 		d.run(f)
-	case s.NodeRef != nil:
+	case s.NodeRef != nil && joining(f.machine, f.operations) == nil:
 		s.Phase, s.Message = v1alpha1.MachineFailed, "its Node was deleted"
 		s.FailureReason, s.FailureMessage = "NodeDeleted", "another client deleted its Node: to join the machine again, remove it and add it again"
 		d.set(f, v1alpha1.ConditionJoined, metav1.ConditionFalse, "NodeDeleted", s.Message)
@@ -162,12 +180,9 @@ func (d *decision) observe(f facts) {
 // run decides about a machine that has a Node.
 func (d *decision) run(f facts) {
 	s := &d.status
-	s.Initialization.Provisioned = true
 	s.NodeRef = &v1alpha1.MachineNodeRef{Name: f.node.Name, UID: f.node.UID}
 	s.Addresses, s.ProviderID = f.node.Status.Addresses, f.machine.NodeProviderID()
-	s.Phase, s.Message, s.FailureReason, s.FailureMessage, s.RetryAfter = v1alpha1.MachineProvisioned, "", "", "", metav1.Time{}
 	d.set(f, v1alpha1.ConditionInfrastructureReady, metav1.ConditionTrue, "Ready", "")
-	d.set(f, v1alpha1.ConditionBootstrapDataReady, metav1.ConditionTrue, "Used", "")
 	d.set(f, v1alpha1.ConditionJoined, metav1.ConditionTrue, "NodeRegistered", "")
 	ready, why := metav1.ConditionUnknown, "the Node has not reported yet"
 	for _, c := range f.node.Status.Conditions {
@@ -176,15 +191,27 @@ func (d *decision) run(f facts) {
 		}
 	}
 	if ready == metav1.ConditionTrue {
-		s.Phase, why = v1alpha1.MachineRunning, ""
-	} else {
-		s.Message = "waiting for its Node: " + why
+		why = ""
 	}
 	d.set(f, v1alpha1.ConditionNodeReady, ready, "Node", why)
 	is, reason, message := agents(f)
 	d.set(f, v1alpha1.ConditionAgentsReady, is, reason, message)
-	if s.Message == "" && is != metav1.ConditionTrue {
-		s.Message = message
+	if o := joining(f.machine, f.operations); o != nil && f.cloud != nil && f.cloud.DeletionTimestamp == nil {
+		if !d.follow(o) {
+			d.join(f)
+		}
+		return
+	}
+	s.Initialization.Provisioned = true
+	s.Phase, s.Message, s.FailureReason, s.FailureMessage, s.RetryAfter = v1alpha1.MachineProvisioned, "", "", "", metav1.Time{}
+	d.set(f, v1alpha1.ConditionBootstrapDataReady, metav1.ConditionTrue, "Used", "")
+	switch {
+	case ready != metav1.ConditionTrue:
+		s.Message = "waiting for its Node: " + why
+	case is != metav1.ConditionTrue:
+		s.Phase, s.Message = v1alpha1.MachineRunning, message
+	default:
+		s.Phase = v1alpha1.MachineRunning
 	}
 }
 

@@ -108,6 +108,9 @@ func checked(name, out string, result ssh.Result) (finding.List, error) {
 
 const codeTokenRefused = "OCA-7651"
 
+// codeNoResult is the code of the finding about a script that failed without a finding of ocadm, as when it could not download ocadm.
+const codeNoResult = "OCA-7607"
+
 // failed returns the error about a script that failed without a finding of ocadm.
 func failed(name, what string, r ssh.Result) error {
 	remedy := "log in to the machine and see /var/log/ocadm"
@@ -127,7 +130,7 @@ func failed(name, what string, r ssh.Result) error {
 		return finding.New("OCA-7608", "Virtual machines run on machine "+name, r.Stderr,
 			"migrate or stop them in the cloud; the operator retries automatically. To leave the machine unchanged: ocadm machine remove "+name+" --abandon")
 	}
-	return finding.New("OCA-7607", fmt.Sprintf("The %s on machine %s ended with status %d", what, name, r.Exit),
+	return finding.New(codeNoResult, fmt.Sprintf("The %s on machine %s ended with status %d", what, name, r.Exit),
 		cmp.Or(r.Stderr, "it printed nothing"), remedy)
 }
 

@@ -17,8 +17,7 @@ func (d *decision) provision(f facts) {
 	d.set(f, v1alpha1.ConditionJoined, metav1.ConditionFalse, "NotJoined", "")
 	d.set(f, v1alpha1.ConditionNodeReady, metav1.ConditionFalse, "NotJoined", "")
 	d.set(f, v1alpha1.ConditionAgentsReady, metav1.ConditionFalse, "NotJoined", "")
-	if o := last(f, v1alpha1.ActionJoinMachine); o != nil && !o.Status.Phase.Final() {
-		s.Phase, s.Message, s.FailureReason, s.FailureMessage = v1alpha1.MachineProvisioning, progress(o), "", ""
+	if o := last(f, v1alpha1.ActionJoinMachine); o != nil && d.follow(o) {
 		return
 	}
 	if reason, message := infrastructure(f); reason != "" {
@@ -31,6 +30,22 @@ func (d *decision) provision(f facts) {
 		return
 	}
 	d.set(f, v1alpha1.ConditionInfrastructureReady, metav1.ConditionTrue, "Ready", "")
+	d.join(f)
+}
+
+// follow reports whether a join has not ended, and shows its progress.
+func (d *decision) follow(join *v1alpha1.OnecloudOperation) bool {
+	if join.Status.Phase.Final() {
+		return false
+	}
+	s := &d.status
+	s.Phase, s.Message, s.FailureReason, s.FailureMessage = v1alpha1.MachineProvisioning, progress(join), "", ""
+	return true
+}
+
+// join lets a machine join that the cluster can take.
+func (d *decision) join(f facts) {
+	s := &d.status
 	if f.data {
 		d.set(f, v1alpha1.ConditionBootstrapDataReady, metav1.ConditionTrue, reasonMade, "")
 		s.DataSecretName, s.Initialization.DataSecretCreated = f.machine.BootstrapSecret(), true
