@@ -3,6 +3,7 @@
 package ssh
 
 import (
+	"bytes"
 	"cmp"
 	"crypto/ed25519"
 	"errors"
@@ -59,10 +60,18 @@ func (k KnownHosts) Add(t Target, hostKey string) error {
 	if err := os.MkdirAll(filepath.Dir(string(k)), 0o700); err != nil {
 		return err
 	}
+	text, err := os.ReadFile(string(k))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("writing a host key: %w", err)
+	}
+	line := knownhosts.Line([]string{knownhosts.Normalize(t.hostPort())}, key) + "\n"
+	if len(text) > 0 && !bytes.HasSuffix(text, []byte("\n")) { // an editor or a user left its last line open
+		line = "\n" + line
+	}
 	f, err := os.OpenFile(string(k), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
 		return fmt.Errorf("writing a host key: %w", err)
 	}
-	_, err = f.WriteString(knownhosts.Line([]string{knownhosts.Normalize(t.hostPort())}, key) + "\n")
+	_, err = f.WriteString(line)
 	return errors.Join(err, f.Close())
 }

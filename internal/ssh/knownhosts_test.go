@@ -92,3 +92,20 @@ func TestFeed(t *testing.T) {
 		c.Close()
 	}
 }
+
+// TestKnownHostsWithoutNewline checks a file whose last line has no end.
+func TestKnownHostsWithoutNewline(t *testing.T) {
+	s, target := machine(t, nil)
+	file := filepath.Join(t.TempDir(), "known_hosts")
+	if err := os.WriteFile(file, []byte("other.example "+s.HostKey()), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := KnownHosts(file).Add(target, s.HostKey()); err != nil {
+		t.Fatal(err)
+	}
+	for _, at := range []Target{target, {Address: "other.example"}} {
+		if key, err := KnownHosts(file).Key(at); err != nil || key != s.HostKey() {
+			t.Errorf("%s: %q, %v", at, key, err)
+		}
+	}
+}
