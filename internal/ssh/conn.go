@@ -87,6 +87,7 @@ func Dial(ctx context.Context, t Target, dial DialFunc) (*Conn, error) {
 	return c, nil
 }
 
+// login logs in. A machine has keys of several types, and a fingerprint does not tell the type: login then asks for one type after another, until one fits.
 func login(ctx context.Context, t Target, dial DialFunc, shown *string) (*ssh.Client, error) {
 	cfg, err := t.config(shown)
 	if err != nil {
@@ -94,9 +95,35 @@ func login(ctx context.Context, t Target, dial DialFunc, shown *string) (*ssh.Cl
 	}
 	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
+	c, err := handshake(ctx, t, dial, cfg)
+	var first *errHostKey
+	if cfg.HostKeyAlgorithms != nil || !errors.As(err, &first) {
+		return c, explain(ctx, t, err)
+	}
+	left := ssh.SupportedAlgorithms().HostKeys
+	for other := first; errors.As(err, &other); {
+		n := len(left)
+		if left = without(left, other.kind); len(left) == 0 || len(left) == n {
+			break
+		}
+		cfg.HostKeyAlgorithms = left
+		c, err = handshake(ctx, t, dial, cfg)
+	}
+	if err != nil && noCommonKey(err) {
+		err = first
+	}
+	return c, explain(ctx, t, err)
+}
+
+// noCommonKey reports whether a machine has no key of the types that were asked for.
+func noCommonKey(err error) bool {
+	return strings.Contains(err.Error(), "no common algorithm for host key")
+}
+
+func handshake(ctx context.Context, t Target, dial DialFunc, cfg *ssh.ClientConfig) (*ssh.Client, error) {
 	conn, err := dial(ctx, "tcp", t.hostPort())
 	if err != nil {
-		return nil, explain(ctx, t, err)
+		return nil, err
 	}
 	// The handshake takes no context: closing the connection cancels it.
 	unhook := context.AfterFunc(ctx, func() { _ = conn.Close() })
@@ -107,7 +134,7 @@ func login(ctx context.Context, t Target, dial DialFunc, shown *string) (*ssh.Cl
 	}
 	if err != nil {
 		_ = conn.Close()
-		return nil, explain(ctx, t, err)
+		return nil, err
 	}
 	return ssh.NewClient(sc, chans, reqs), nil
 }
@@ -116,13 +143,15 @@ func login(ctx context.Context, t Target, dial DialFunc, shown *string) (*ssh.Cl
 func explain(ctx context.Context, t Target, err error) error {
 	var other *errHostKey
 	switch {
+	case err == nil:
+		return nil
 	case errors.As(err, &other):
 		return finding.New("OCA-7602", fmt.Sprintf("%s has a different host key", t), other.Error(),
 			"if the machine was reinstalled, write its new key to spec.infrastructure.ssh.hostKey; otherwise another machine may have taken its place")
 	case strings.Contains(err.Error(), "unable to authenticate"):
 		return finding.New("OCA-7603", fmt.Sprintf("%s refuses the login", t), "it accepts neither the key nor the password of the Secret",
 			"add the public key to authorized_keys of the user, or correct the Secret")
-	case strings.Contains(err.Error(), "no common algorithm for host key"):
+	case noCommonKey(err):
 		return finding.New("OCA-7602", fmt.Sprintf("%s has a different host key", t), "it has no key of the pinned type",
 			"if the machine was reinstalled, write its new key to spec.infrastructure.ssh.hostKey")
 	}

@@ -92,8 +92,17 @@ func algorithms(kind string) []string {
 	return []string{kind}
 }
 
+// without removes the algorithms with which a machine proves a key, or a certificate of a key, of a type.
+func without(all []string, kind string) []string {
+	gone := algorithms(kind)
+	if kind == ssh.CertAlgoRSAv01 {
+		gone = []string{kind, ssh.CertAlgoRSASHA256v01, ssh.CertAlgoRSASHA512v01}
+	}
+	return slices.DeleteFunc(slices.Clone(all), func(a string) bool { return slices.Contains(gone, a) })
+}
+
 // errHostKey reports that a machine presents another key than the pinned one.
-type errHostKey struct{ want, got string }
+type errHostKey struct{ want, got, kind string }
 
 func (e *errHostKey) Error() string { return fmt.Sprintf("its key is %s, pinned is %s", e.got, e.want) }
 
@@ -113,7 +122,7 @@ func (t Target) config(shown *string) (*ssh.ClientConfig, error) {
 		User: t.user(), Auth: auth, HostKeyAlgorithms: algorithms(kind), Timeout: dialTimeout, ClientVersion: "SSH-2.0-ocadm",
 		HostKeyCallback: func(_ string, _ net.Addr, key ssh.PublicKey) error {
 			if got := ssh.FingerprintSHA256(key); want != "" && got != want {
-				return &errHostKey{want: want, got: got}
+				return &errHostKey{want: want, got: got, kind: key.Type()}
 			}
 			*shown = strings.TrimSpace(string(ssh.MarshalAuthorizedKey(key)))
 			return nil
