@@ -237,6 +237,9 @@ const inputDigest = "settings"
 func (n *node) digest() string {
 	m := *n.m
 	m.Address, m.HostKey, m.SSH = "", "", Login{}
+	if n.role != roleFirst { // the first node's digest has all settings
+		m.Settings = n.settings()
+	}
 	of := []any{n.role, m}
 	if n.role == roleFirst {
 		of = append(of, withoutSecrets(n.Spec.Settings), n.Spec.Bundle)

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -107,7 +108,7 @@ func (n *node) add(ctx context.Context, k client.Client, report workflow.Reporte
 	}
 	if err == nil {
 		n.object = live
-		return nil
+		return n.update(ctx, k, m, report)
 	}
 	t, err := n.target(n.m)
 	if err != nil {
@@ -135,6 +136,21 @@ func (n *node) add(ctx context.Context, k client.Client, report workflow.Reporte
 	}
 	n.object = m
 	report.Changed("added machine %s", m.Name)
+	return nil
+}
+
+// update gives an existing resource the settings in the file if they have changed since the machine joined: the join reads them from there.
+func (n *node) update(ctx context.Context, k client.Client, wanted *v1alpha1.OnecloudMachine, report workflow.Reporter) error {
+	if n.again() == "" || equality.Semantic.DeepEqual(n.object.Spec.Settings, wanted.Spec.Settings) {
+		return nil
+	}
+	after := n.object.DeepCopy()
+	after.Spec.Settings = wanted.Spec.Settings
+	if err := k.Patch(ctx, after, client.MergeFrom(n.object), client.FieldOwner(kube.FieldManager)); err != nil {
+		return finding.Errorf("OCA-7611", "The settings of machine "+after.Name+" cannot be changed", "correct them in the file", "%w", err)
+	}
+	n.object = after
+	report.Changed("changed the settings of machine %s", after.Name)
 	return nil
 }
 

@@ -48,6 +48,14 @@ func (n *node) finished() bool {
 
 func finished(_ context.Context, n *node) (bool, error) { return n.finished(), nil }
 
+// again explains why a machine that has joined joins again, "" if it does not. The join changes only what differs.
+func (n *node) again() string {
+	if !n.joined || n.finished() {
+		return ""
+	}
+	return "it has joined, but its part of the file has changed since, or an earlier ocadm recorded it: joining again, which changes only what differs"
+}
+
 // steps returns the steps that bring a machine into the cluster.
 func (n *node) steps() []step {
 	switch n.role {
@@ -160,6 +168,9 @@ func joinControlPlane() step {
 	return step{
 		Name: stepJoin, Short: "Join as a control-plane node", Timeout: time.Hour, Check: finished,
 		Run: onMachine(func(ctx context.Context, n *node, report workflow.Reporter, c *ssh.Conn) error {
+			if why := n.again(); why != "" {
+				report.Info("%s", why)
+			}
 			k, err := n.open()
 			if err != nil {
 				return err
@@ -220,6 +231,9 @@ func joinWorker() step {
 	return step{
 		Name: stepJoin, Short: "Install the node's software and join", Timeout: time.Hour, Check: finished,
 		Run: onMachine(func(ctx context.Context, n *node, report workflow.Reporter, c *ssh.Conn) error {
+			if why := n.again(); why != "" {
+				report.Info("%s", why)
+			}
 			k, err := n.open()
 			if err != nil {
 				return err

@@ -14,7 +14,7 @@ import (
 // After Stop, waiting machines are skipped, however many there are, while those in progress finish.
 func TestWalkStops(t *testing.T) {
 	stop, cancel := context.WithCancel(t.Context())
-	f := &Fleet{Options: Options{Stop: stop}, journal: workflow.NewJournal(filepath.Join(t.TempDir(), "journal.jsonl"))}
+	f := &Fleet{Options: Options{Spec: &Spec{}, Stop: stop}, journal: workflow.NewJournal(filepath.Join(t.TempDir(), "journal.jsonl"))}
 	for _, name := range []string{"a", "b", "c", "d", "e"} {
 		f.nodes = append(f.nodes, &node{Fleet: f, m: &Machine{Name: name}, role: roleWorker})
 	}
