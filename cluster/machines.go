@@ -4,6 +4,7 @@ package cluster
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -186,13 +187,19 @@ func RemoveMachine(ctx context.Context, c client.WithWatch, key client.ObjectKey
 	} else if only {
 		return false, machine.OnlyControlPlane(m.Name)
 	}
-	if abandon {
-		if _, err := MarkMachine(ctx, c, key, AbandonMachine(time.Now())); err != nil {
+	marked := false
+	if abandon { // first: the removal must not begin without it
+		var err error
+		if marked, err = MarkMachine(ctx, c, key, AbandonMachine(time.Now())); err != nil {
 			return false, err
 		}
 	}
 	if err := client.IgnoreNotFound(c.Delete(ctx, m)); err != nil {
-		return false, fmt.Errorf("removing machine %s: %w", key, err)
+		err = fmt.Errorf("removing machine %s: %w", key, err)
+		if marked { // otherwise a later removal would skip the reset
+			err = errors.Join(err, unabandon(ctx, c, key))
+		}
+		return false, err
 	}
 	if !wait {
 		return true, nil
@@ -208,6 +215,14 @@ func RemoveMachine(ctx context.Context, c client.WithWatch, key client.ObjectKey
 		return true, finding.Errorf("OCA-7612", "Machine "+key.Name+" is not removed yet", "ocadm machine get "+key.Name+"; it continues by itself", "%w", err)
 	}
 	return true, nil
+}
+
+// unabandon withdraws the mark of a removal that failed, even if the caller has given up.
+func unabandon(ctx context.Context, c client.Client, key client.ObjectKey) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second) //nolint:mnd // enough for one request
+	defer cancel()
+	_, err := MarkMachine(ctx, c, key, map[string]string{v1alpha1.AnnotationAbandonMachine: ""})
+	return err
 }
 
 // WaitMachine waits until done returns true for a machine, and returns the machine.
