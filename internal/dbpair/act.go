@@ -11,8 +11,14 @@ import (
 	"yunion.io/x/ocadm/internal/mysql"
 )
 
-// follow carries out a decision about the server. It writes the record first.
+// follow carries out a decision about the server. It writes the record first, except for the first primary: if the answer to that write were lost, the
+// record would have a term, but the volume no mark that its data is complete, and nothing would start the only copy.
 func (a *Agent) follow(ctx context.Context, server mysql.Replication, d Decision) error {
+	if d.Act == Confirm {
+		if err := a.local.files.confirm(); err != nil {
+			return err
+		}
+	}
 	if d.Write != nil {
 		limited, cancel := context.WithTimeout(ctx, askTimeout)
 		defer cancel()
@@ -25,8 +31,6 @@ func (a *Agent) follow(ctx context.Context, server mysql.Replication, d Decision
 	}
 	l := a.local
 	switch d.Act {
-	case Confirm:
-		return l.files.confirm()
 	case StartPrimary:
 		return a.startPrimary(ctx)
 	case StartReplica:

@@ -97,7 +97,7 @@ type Act string
 // The actions.
 const (
 	Wait         Act = "wait"
-	Confirm      Act = "confirm"      // mark the volume as complete
+	Confirm      Act = "confirm"      // mark the volume as complete, then write the record
 	StartPrimary Act = "primary"      // start the server as the primary
 	StartReplica Act = "replica"      // start the server as the replica
 	Stop         Act = "stop"         // stop the server and close all its connections
@@ -152,7 +152,7 @@ func asPrimary(v View) Decision {
 	switch {
 	case !v.Reached:
 		return unreached(v)
-	case !v.Complete && r.Term == 0:
+	case r.Term == 0: // even if the volume is marked: the record may not have been written after that
 		r.Term = 1
 		return Decision{Act: Confirm, Why: "it is the first primary", Write: &r}
 	case !v.Complete:

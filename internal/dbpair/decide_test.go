@@ -78,6 +78,9 @@ func TestPrimary(t *testing.T) {
 		"the first start": {func(v *dbpair.View) {
 			v.Complete, v.Mode, v.Record.Term, v.Record.InSync = false, dbpair.Stopped, 0, ""
 		}, dbpair.Confirm, "", true},
+		"the first start, the record was not written": {func(v *dbpair.View) {
+			v.Mode, v.Record.Term, v.Record.InSync = dbpair.Stopped, 0, ""
+		}, dbpair.Confirm, "", true},
 		"a promotion is asked for":                 {func(v *dbpair.View) { v.Record.Promote = second }, dbpair.StepDown, "", false},
 		"it has stepped down":                      {func(v *dbpair.View) { v.Record.Promote, v.Mode, v.InMode = second, dbpair.Stopped, time.Second }, dbpair.Wait, "", false},
 		"a forced promotion in sync, and it lives": {func(v *dbpair.View) { v.Record.Promote, v.Record.Force = second, true }, dbpair.StepDown, "", false},

@@ -5,6 +5,7 @@ package dbpair
 import (
 	"context"
 	"errors"
+	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -126,9 +127,9 @@ func TestRecordIsNotKept(t *testing.T) {
 	if m.Error == "" || m.Seen != "" {
 		t.Errorf("%+v", m)
 	}
-	err := a.follow(t.Context(), v.Server, Decision{Act: Confirm, Write: &Record{Primary: First, Term: 5}})
-	if err == nil || exists(files.complete()) {
-		t.Errorf("acted without a memory: %v", err)
+	err := a.follow(t.Context(), v.Server, Decision{Act: StartPrimary, Write: &Record{Primary: First, Term: 5}})
+	if !errors.Is(err, fs.ErrNotExist) || a.local.mode != Stopped {
+		t.Errorf("acted without a memory: %s, %v", a.local.mode, err)
 	}
 	if err := os.Mkdir(files.Dir, 0o700); err != nil {
 		t.Fatal(err)
