@@ -62,7 +62,8 @@ type View struct {
 	// Known is the latest record kept on the volume. Heard is true if the other agent has reported what it knows about the current version of the record.
 	Known Known
 	Heard bool
-	// Renewed is the time since this server, as the primary, wrote the record; Unchanged is the time since the record last changed.
+	// Renewed is the time since this server, as the primary, wrote the record; Unchanged is the time since the record last changed, without the time
+	// during which it could not be read.
 	Renewed, Unchanged time.Duration
 
 	Mode Mode

@@ -45,7 +45,8 @@ type keeper struct {
 	recalled   bool      // whether the memory was read
 	unkept     error     // why the record was not kept
 	unanswered string    // the version of the record that the last takeover was based on
-	changed    time.Time // when the record was last seen to change
+	changed    time.Time // when the record was last seen to change; later by the time during which it could not be read
+	blind      time.Time // when the first of the reads began that have failed since the last one that did not; zero if none has
 	renewed    time.Time // when it was last written as the primary
 }
 
@@ -53,10 +54,17 @@ type keeper struct {
 func (k *keeper) read(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
+	began := time.Now()
 	l, err := k.get(ctx, RecordName)
 	if err != nil {
 		k.log.Debug("the record cannot be read", "error", err)
+		if k.blind.IsZero() {
+			k.blind = began
+		}
 		return false
+	}
+	if !k.blind.IsZero() { // an outage of the API server is no silence of the primary
+		k.changed, k.blind = k.changed.Add(time.Since(k.blind)), time.Time{}
 	}
 	k.take(l)
 	return true
