@@ -48,6 +48,7 @@ func (a *Agent) follow(ctx context.Context, server mysql.Replication, d Decision
 	case WaitForPeer:
 		return l.setSemiSync(ctx, true)
 	case GoOnAlone:
+		a.other.outdated = true
 		return l.setSemiSync(ctx, false)
 	case Wait:
 		return l.renewCertificate(ctx)

@@ -124,7 +124,7 @@ func (a *Agent) look(ctx context.Context) View {
 		a.other.hear(ctx)
 	}
 	if time.Since(a.other.heard) < silentAfter {
-		v.Peer = a.other.member
+		v.Peer, v.Outdated = a.other.member, a.other.outdated
 	}
 	if k.lease != nil {
 		v.Known = k.memory.of(k.lease.UID)

@@ -88,8 +88,9 @@ type View struct {
 	CopyFailed time.Duration
 	// Lacking names what is missing from the copy of a replica; "" if nothing is, or it is not known yet.
 	Lacking string
-	// Peer is the last report of the other agent; the zero value if it is silent.
-	Peer Member
+	// Peer is the last report of the other agent; the zero value if it is silent. Outdated is true if this server has gone on alone since.
+	Peer     Member
+	Outdated bool
 }
 
 // Act is an action of an agent.
@@ -175,10 +176,11 @@ func asPrimary(v View) Decision {
 	return replicated(v)
 }
 
-// replicated decides whether a primary that serves waits for its replica. Commits wait before the record says so, and as long as it does.
+// replicated decides whether a primary that serves waits for its replica. Commits wait before the record says so, and as long as it does. Once the primary
+// has gone on alone, only a new report makes them wait again: the last one of a lost node says that all is well, and counts for a while.
 func replicated(v View) Decision {
 	r := v.Record
-	healthy := v.Peer.Mode == Replica && v.Peer.Applying && v.Peer.Connected && v.Peer.Complete
+	healthy := !v.Outdated && v.Peer.Mode == Replica && v.Peer.Applying && v.Peer.Connected && v.Peer.Complete
 	switch {
 	case r.InSync != "" && !v.Server.SemiSync:
 		return Decision{Act: WaitForPeer, Why: "the record lists the replica as in sync", Write: &r}

@@ -145,6 +145,8 @@ type other struct {
 	member  Member
 	version string
 	heard   time.Time
+	// outdated is true if the primary went on alone after this report: it may be the last one of a node that is lost.
+	outdated bool
 }
 
 // hear reads the report of the other agent. By the clock of this agent, a report counts while it is renewed.
@@ -159,7 +161,7 @@ func (o *other) hear(ctx context.Context) {
 	if err != nil || l.ResourceVersion == o.version {
 		return
 	}
-	o.member, o.version, o.heard = m, l.ResourceVersion, time.Now()
+	o.member, o.version, o.heard, o.outdated = m, l.ResourceVersion, time.Now(), false
 }
 
 // reporter publishes the state of the server in its Lease, in the label of its pod and, for the primary, in the ConfigMap.

@@ -16,6 +16,7 @@ type link struct {
 	port, to int
 	listener net.Listener
 	isCut    atomic.Bool
+	silent   atomic.Bool // whether it does not even pass on that an end has closed, as after a power failure
 	mu       sync.Mutex
 	conns    []net.Conn
 }
@@ -65,6 +66,9 @@ func (k *link) carry(c net.Conn) {
 				break
 			}
 		}
+		for k.silent.Load() {
+			time.Sleep(20 * time.Millisecond)
+		}
 		_, _ = to.Close(), from.Close()
 		both <- struct{}{}
 	}
@@ -76,6 +80,7 @@ func (k *link) carry(c net.Conn) {
 func (k *link) cut(is bool) { k.isCut.Store(is) }
 
 func (k *link) close() {
+	k.silent.Store(false)
 	_ = k.listener.Close()
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -5,6 +5,7 @@ package dbpair_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"testing"
 	"time"
 
@@ -259,4 +260,44 @@ func TestPairOwners(t *testing.T) {
 	p.must(dbpair.First, "INSERT INTO ocadm.owners VALUES ('keystone')")
 	p.must(dbpair.First, "INSERT INTO t.n VALUES (2)")
 	p.await("a row that follows the owner", func() bool { return len(p.numbers(dbpair.Second)) == 2 })
+}
+
+// TestPairReplicaLosesPower checks that writes wait once, and then no longer, although no packet says that the replica's machine is lost.
+func TestPairReplicaLosesPower(t *testing.T) {
+	t.Parallel()
+	p := newPair(t)
+	p.on(dbpair.First)
+	p.on(dbpair.Second)
+	p.inSync(dbpair.First)
+	p.must(dbpair.First, "CREATE DATABASE t")
+	p.must(dbpair.First, "CREATE TABLE t.n (i INT PRIMARY KEY)")
+	p.inSync(dbpair.First)
+	way := p.nodes[dbpair.First].link // the replica's connection goes through it
+	way.silent.Store(true)
+	way.cut(true)
+	p.nodes[dbpair.Second].isolate()
+	lost := time.Now()
+	var stalls []time.Duration
+	for i := 1; time.Since(lost) < 4*quick().Silence; i++ {
+		began := time.Now()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		err := p.execute(ctx, dbpair.First, fmt.Sprintf("INSERT INTO t.n VALUES (%d)", i))
+		cancel()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if took := time.Since(began); took > 2*quick().Silence/3 {
+			stalls = append(stalls, took)
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+	if r := p.record(); len(stalls) != 1 || r.InSync != "" {
+		t.Errorf("writes waited %v, want once; record %+v", stalls, r)
+	}
+	way.silent.Store(false)
+	way.cut(false)
+	second := p.nodes[dbpair.Second]
+	second.unreached.Store(false)
+	second.link.cut(false)
+	p.inSync(dbpair.First)
 }
