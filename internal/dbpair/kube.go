@@ -5,6 +5,7 @@ package dbpair
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"strconv"
@@ -170,13 +171,15 @@ type reporter struct {
 	me, node    string
 	reported    Member
 	reportedAt  time.Time
-	labelled    string
+	labelled    string // role of this pod, once the labels of both are right
+	unlabelled  string // the last error, once reported
 	published   Redundancy
 	publishedAt time.Time
 }
 
-// report writes the state of the server when it has changed, and at intervals.
+// report labels the pods, and writes the state of the server when it has changed, and at intervals.
 func (r *reporter) report(ctx context.Context, m Member, record Record) {
+	r.label(ctx, record)
 	if m == r.reported && time.Since(r.reportedAt) < reportEvery {
 		return
 	}
@@ -198,10 +201,10 @@ func (r *reporter) report(ctx context.Context, m Member, record Record) {
 		return
 	}
 	r.reported, r.reportedAt = m, time.Now()
-	r.label(ctx, record)
 }
 
-// label makes the Service point to the primary. The other pod is relabelled first, because its node may be lost.
+// label makes the Service point to the primary. The other pod is relabelled first, because its node may be lost. It repeats both until both have succeeded:
+// the Service sends connections to every pod that is labelled as the primary.
 func (r *reporter) label(ctx context.Context, record Record) {
 	want := RoleReplica
 	if record.Primary == r.me {
@@ -214,19 +217,23 @@ func (r *reporter) label(ctx context.Context, record Record) {
 	if r.labelled == want {
 		return
 	}
+	var err error
 	if want == RolePrimary {
-		if err := r.labelPod(ctx, Peer(r.me), RoleReplica); client.IgnoreNotFound(err) != nil {
-			r.log.Warn("the other pod cannot be labelled", "error", err)
-		}
+		err = client.IgnoreNotFound(r.labelPod(ctx, Peer(r.me), RoleReplica))
 	}
-	if err := r.labelPod(ctx, r.me, want); err != nil {
-		r.log.Warn("the pod cannot be labelled", "error", err)
+	if err = errors.Join(err, r.labelPod(ctx, r.me, want)); err != nil {
+		if said := err.Error(); said != r.unlabelled { // it is repeated every second
+			r.log.Warn("the pods cannot be labelled", "error", err)
+			r.unlabelled = said
+		}
 		return
 	}
-	r.labelled = want
+	r.labelled, r.unlabelled = want, ""
 }
 
 func (r *reporter) labelPod(ctx context.Context, server, role string) error {
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
 	return r.patch(ctx, &corev1.Pod{}, PodName(server), []byte(`{"metadata":{"labels":{"`+RoleLabel+`":"`+role+`"}}}`))
 }
 
