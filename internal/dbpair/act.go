@@ -42,7 +42,10 @@ func (a *Agent) follow(ctx context.Context, server mysql.Replication, d Decision
 		return a.followPrimary(ctx, server)
 	case Copy:
 		l.stop(l.mode == Primary)
-		return a.copier.begin(ctx)
+		if err := a.copier.begin(ctx); err != nil {
+			return err
+		}
+		return a.copied(ctx)
 	case TakeOver:
 		return a.takeOver(ctx, server, *d.Taken)
 	case WaitForPeer:
@@ -52,6 +55,21 @@ func (a *Agent) follow(ctx context.Context, server mysql.Replication, d Decision
 		return l.setSemiSync(ctx, false)
 	case Wait:
 		return l.renewCertificate(ctx)
+	}
+	return nil
+}
+
+// copied removes the request to copy this server from the record, once the copy has begun. If that fails, the next looks repeat it while it copies.
+func (a *Agent) copied(ctx context.Context) error {
+	r := a.keeper.record
+	if r.Copy != a.me {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	r.Copy = ""
+	if err := a.keeper.write(ctx, r); err != nil {
+		return fmt.Errorf("writing the record: %w", err)
 	}
 	return nil
 }

@@ -243,11 +243,9 @@ func asReplica(v View) Decision {
 	case !v.Reached:
 		return Decision{Act: Wait, Why: v.unread()}
 	case v.Mode == Copying:
-		return Decision{Act: Wait, Why: "it copies the primary"}
-	case v.Record.Copy == v.Me && v.Record.InSync != v.Me:
-		r := v.Record
-		r.Copy = ""
-		return Decision{Act: Copy, Why: "a new copy was requested", Write: &r}
+		return Decision{Act: Wait, Why: "it copies the primary", Write: v.copied()}
+	case v.Record.Copy == v.Me && v.Record.InSync != v.Me && !v.chosen():
+		return Decision{Act: Copy, Why: "a new copy was requested", Write: v.copied()}
 	case !v.Complete && v.CopyFailed > 0 && v.CopyFailed < v.CopyAgain:
 		return Decision{Act: Wait, Why: "the copy failed and will start over soon"}
 	case !v.Complete || v.Diverged:
@@ -275,6 +273,20 @@ func asReplica(v View) Decision {
 	}
 	return Decision{Act: Wait, Why: "it replicates"}
 }
+
+// copied returns the record without the request to copy this server again, nil if there is none, or the former copy is still in place: a copy that cannot
+// begin, for example because the primary is unreachable, must not be forgotten.
+func (v View) copied() *Record {
+	if v.Record.Copy != v.Me || v.Mode != Copying && v.Complete {
+		return nil
+	}
+	r := v.Record
+	r.Copy = ""
+	return &r
+}
+
+// chosen reports whether a user wants this server, with the copy that it has, to replace the primary. Then there may be no primary to copy.
+func (v View) chosen() bool { return v.Record.Promote == v.Me && v.Record.Force && v.Complete }
 
 // lostLog is the error number of a source that cannot send what a replica requests.
 const lostLog = 1236

@@ -207,6 +207,9 @@ func TestPairTrouble(t *testing.T) {
 	p.await("the replica is copied again", func() bool { return p.member(dbpair.Second).Kept != "" })
 	p.inSync(dbpair.First)
 	p.await("the same rows", func() bool { return len(p.numbers(dbpair.Second)) == 3 })
+	if r := p.record(); r.Copy != "" {
+		t.Errorf("it would be copied again: %+v", r)
+	}
 
 	// The replica is lost; the primary goes on alone and is lost, too; the replica returns without some acknowledged rows.
 	p.off(p.nodes[dbpair.Second])

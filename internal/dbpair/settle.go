@@ -29,7 +29,11 @@ func (v View) latest() (latest Known, sure bool) {
 // taken returns the record after this server has replaced the primary.
 func (v View) taken() Record {
 	if !v.doubtful() {
-		return Record{Primary: v.Me, Term: v.Record.Term + 1, Copy: v.Record.Copy}
+		r := Record{Primary: v.Me, Term: v.Record.Term + 1, Copy: v.Record.Copy}
+		if r.Copy == v.Me { // there is nothing to copy any longer
+			r.Copy = ""
+		}
+		return r
 	}
 	latest, _ := v.latest()
 	return Record{Primary: v.Me, Term: latest.Term + forcedTerms}
