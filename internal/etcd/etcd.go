@@ -47,6 +47,9 @@ const (
 	defragTimeout = time.Minute
 )
 
+// ObserveTimeout is the longest time that Open and Observe take together. They need it if there is no majority.
+const ObserveTimeout = 2*connectTimeout + 2*askTimeout
+
 // ErrUnreachable means that no member accepts connections.
 var ErrUnreachable = errors.New("no member of etcd can be reached")
 
@@ -54,6 +57,11 @@ var ErrUnreachable = errors.New("no member of etcd can be reached")
 func IsUnavailable(err error) bool {
 	var answer rpctypes.EtcdError
 	return errors.Is(err, ErrUnreachable) || errors.Is(err, context.DeadlineExceeded) || errors.As(err, &answer) && answer.Code() == codes.Unavailable
+}
+
+// IsLearner reports whether an error is the answer of a learner, which lists no members.
+func IsLearner(err error) bool {
+	return errors.Is(err, rpctypes.Error(rpctypes.ErrGRPCNotSupportedForLearner))
 }
 
 // Open connects to the members that accept connections. It returns ErrUnreachable soon if none does, because an RPC would retry until its deadline.

@@ -87,3 +87,54 @@ func TestObserve(t *testing.T) {
 		t.Errorf("without a majority the list is that of a member: %+v, %v", all, err)
 	}
 }
+
+// The last survivor of three lists the members, and takes no longer than the limit for that. Reset depends on it.
+func TestObserveLastSurvivor(t *testing.T) {
+	c := startCluster(t, 3)
+	c.stop("m-1")
+	c.stop("m-2")
+	began := time.Now()
+	cl, err := Open(t.Context(), Config{Members: []Member{c.member("m-0")}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer cl.Close()
+	all, err := cl.Observe(t.Context())
+	if err != nil || len(all) != 3 {
+		t.Fatalf("%+v, %v", all, err)
+	}
+	for _, m := range all {
+		if why := MustStay(all, m.ID); why == "" {
+			t.Errorf("%s could be removed: %+v", m.Name, all)
+		}
+	}
+	if took := time.Since(began); took > ObserveTimeout {
+		t.Errorf("it took %s, want at most %s", took, ObserveTimeout)
+	}
+}
+
+// A learner lists no members.
+func TestObserveLearner(t *testing.T) {
+	c := startCluster(t, 1)
+	m := Member{Name: "m-1", ClientURL: "http://" + freeAddress(t), PeerURL: "http://" + freeAddress(t)}
+	if err := c.open().AddLearner(t.Context(), m.Name, m.PeerURL); err != nil {
+		t.Fatal(err)
+	}
+	c.config.Members = append(c.config.Members, m)
+	c.start(m.Name, "existing")
+	deadline := time.Now().Add(time.Minute)
+	for {
+		cl, err := Open(t.Context(), Config{Members: []Member{m}})
+		if err == nil {
+			_, err = cl.Observe(t.Context())
+			cl.Close()
+		}
+		if IsLearner(err) {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatal(err)
+		}
+		time.Sleep(50 * time.Millisecond) // it starts
+	}
+}

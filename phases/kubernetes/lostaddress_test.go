@@ -74,6 +74,38 @@ func TestMemberOfALostAddress(t *testing.T) {
 	}
 }
 
+// Only this machine's member counts, not that of another machine that has the address now.
+func TestAccepts(t *testing.T) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	gone, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := gone.Close(); err != nil {
+		t.Fatal(err)
+	}
+	here, nowhere := ln.Addr().String(), gone.Addr().String()
+	for name, c := range map[string]struct {
+		loopback, advertised string
+		want                 bool
+	}{
+		"it runs":                             {here, nowhere, true},
+		"another machine has the address":     {nowhere, here, false},
+		"it runs, without a loopback address": {"", here, true},
+		"it does not run":                     {"", nowhere, false},
+	} {
+		m := EtcdMember{loopback: c.loopback}
+		m.ClientURL = "https://" + c.advertised
+		if got := m.Accepts(t.Context()); got != c.want {
+			t.Errorf("%s: %t", name, got)
+		}
+	}
+}
+
 func TestLoopbackOf(t *testing.T) {
 	for urls, want := range map[string]string{
 		"https://127.0.0.1:2379,https://10.0.0.1:2379": "127.0.0.1:2379",

@@ -13,6 +13,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/kubernetes/cmd/kubeadm/app/constants"
@@ -92,6 +93,25 @@ func (m EtcdMember) dial(ctx context.Context, network, address string) (net.Conn
 	}
 	return d.DialContext(ctx, network, address)
 }
+
+// Accepts reports whether the member accepts connections on this machine. Another machine may have the address that it advertises.
+func (m EtcdMember) Accepts(ctx context.Context) bool {
+	at := m.loopback
+	if u, err := url.Parse(m.ClientURL); at == "" && err == nil {
+		at = u.Host
+	}
+	ctx, cancel := context.WithTimeout(ctx, acceptTimeout)
+	defer cancel()
+	var d net.Dialer
+	conn, err := d.DialContext(ctx, "tcp", at)
+	if err == nil {
+		_ = conn.Close() // nothing was sent
+	}
+	return err == nil
+}
+
+// acceptTimeout bounds a connection within this machine.
+const acceptTimeout = 2 * time.Second
 
 // Others returns the addresses of the other members that it was started with.
 func (m EtcdMember) Others() []string {
