@@ -103,7 +103,7 @@ func withNames(cert *x509.Certificate, names []string) certutil.AltNames {
 	return out
 }
 
-// signWith adds names to a certificate. It keeps the key, so that certificate and key match at every moment.
+// signWith signs a certificate again, with more names. It keeps the key, so that certificate and key match at every moment.
 func signWith(h *host.Host, file, authority string, names []string) error {
 	old, err := readCertificate(h, file)
 	if err != nil {
@@ -117,7 +117,7 @@ func signWith(h *host.Host, file, authority string, names []string) error {
 	if err != nil {
 		return fmt.Errorf("signing %s: %w", file, err)
 	}
-	return h.Files.WriteFile(file, cert, 0o644)
+	return h.Files.Replace(file, cert, 0o644)
 }
 
 // signKubeconfig replaces the certificate in a kubeconfig with a new one for the same key.

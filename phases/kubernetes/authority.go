@@ -325,7 +325,7 @@ func unsigned(h *host.Host, t Trust) (out []Certificate, err error) {
 		if t.Certs[authority] == nil {
 			continue
 		}
-		if c.cert == nil { // it cannot be read and must be recreated
+		if c.State == CertificateDamaged { // for example the new certificate with the former key, after a power cut
 			out = append(out, c)
 			continue
 		}

@@ -3,6 +3,7 @@
 package kubernetes
 
 import (
+	"crypto/tls"
 	"crypto/x509"
 	"os"
 	"path/filepath"
@@ -286,6 +287,25 @@ func TestStagesOfAuthorities(t *testing.T) {
 		cluster, _, err := loadKubeconfig(h, "/etc/kubernetes/kept.conf")
 		if err != nil || string(cluster.CertificateAuthorityData) != string(renewed["drop"].Certs[ClusterAuthority]) {
 			t.Errorf("lost in stage %s: the kubeconfig trusts others, %v", lost, err)
+		}
+	}
+}
+
+// A power cut between a new key and its new certificate leaves files that do not match, whichever of them reached the disk. The next run signs them again.
+func TestSignAgainAfterPowerCut(t *testing.T) {
+	h, stages := rotating(t)
+	take(t, h, stages["trust"])
+	const crt, key = pkiDir + "/apiserver.crt", pkiDir + "/apiserver.key"
+	before := map[string]string{crt: h.Files.Text(crt), key: h.Files.Text(key)}
+	for _, former := range []string{crt, key} {
+		take(t, h, stages["sign"])
+		write(t, h, former, before[former])
+		if todo, err := SignTodo(h, stages["sign"]); err != nil || len(todo) != 1 {
+			t.Errorf("with the former %s: %v, %v", former, todo, err)
+		}
+		take(t, h, stages["sign"])
+		if _, err := tls.LoadX509KeyPair(h.Files.Path(crt), h.Files.Path(key)); err != nil {
+			t.Errorf("with the former %s: %v", former, err)
 		}
 	}
 }

@@ -109,8 +109,7 @@ func exchange(ctx context.Context, h *host.Host, r workflow.Reporter, name strin
 	return nil
 }
 
-// renewFor renews the certificates that a static pod reads, except those of a CA whose key is elsewhere. It keeps the keys, so that each certificate is one
-// atomically replaced file: kubeadm writes a key and then its certificate, and after a power loss in between, neither etcd nor the API server would start.
+// renewFor renews the certificates that a static pod reads, except those of a CA whose key is elsewhere.
 func renewFor(ctx context.Context, h *host.Host, r workflow.Reporter, name string) error {
 	list, err := Certificates(h, time.Now(), 0)
 	if err != nil {
@@ -120,16 +119,8 @@ func renewFor(ctx context.Context, h *host.Host, r workflow.Reporter, name strin
 		if c.pod != name || c.External {
 			continue
 		}
-		switch {
-		case c.State == CertificateDamaged:
-			err = renewOne(ctx, h, c)
-		case c.Kind == kindKubeconfig:
-			err = signKubeconfig(h, c.File, c.authority)
-		default:
-			err = signWith(h, c.File, c.authority, nil)
-		}
-		if err != nil {
-			return fmt.Errorf("renewing %s: %w", c.File, err)
+		if err := renewKeeping(ctx, h, c); err != nil {
+			return err
 		}
 		r.Changed("renewed %s", c.File)
 	}

@@ -134,13 +134,17 @@ func Certificates(h *host.Host, now time.Time, soon time.Duration) ([]Certificat
 		{Name: "depot", Kind: kindDepot, File: depotServing}, {Name: "ca", Kind: kindAuthority, File: pkiDir + "/ca.crt"},
 		{Name: "etcd-ca", Kind: kindAuthority, File: pkiDir + "/etcd/ca.crt"}, {Name: "front-proxy-ca", Kind: kindAuthority, File: pkiDir + "/front-proxy-ca.crt"},
 	} {
-		switch cert, err := readCertificate(h, c.File); {
+		cert, err := readCertificate(h, c.File)
+		if c.File == kubeletServing && (err == nil || h.Files.Exists(kubeletServingKey)) && pairProblem(h, c) != nil {
+			out = append(out, c.damaged(cert)) // the kubelet would not start
+			continue
+		}
+		switch {
 		case err == nil:
 			add(c, cert)
 		case errors.Is(err, fs.ErrNotExist) || c.Kind == kindDepot: // the depot recreates its own
 		case c.Kind == kindKubelet:
-			c.State = CertificateDamaged
-			out = append(out, c)
+			out = append(out, c.damaged(nil))
 		default:
 			return nil, unreadable(c.File, err)
 		}

@@ -24,7 +24,7 @@ func TestReplacedAsAWhole(t *testing.T) {
 	write(t, h, stopped(constants.Etcd), `{kind: Pod, spec: {containers: [{command: [etcd]}]}}`)
 	write(t, h, manifest(constants.KubeScheduler), "{}")
 	write(t, h, kubeletServing, h.Files.Text(pkiDir+"/apiserver.crt"))
-	write(t, h, kubeletServingKey, "former")
+	write(t, h, kubeletServingKey, h.Files.Text(pkiDir+"/apiserver.key"))
 	for name, c := range map[string]struct {
 		was, is string
 		replace func(*host.Host) error
@@ -39,7 +39,6 @@ func TestReplacedAsAWhole(t *testing.T) {
 			return nil
 		}},
 		"the serving certificate of the kubelet": {kubeletServing, kubeletServing, func(h *host.Host) error { return signKubeletServing(h, now) }},
-		"its key":                                {kubeletServingKey, kubeletServingKey, func(h *host.Host) error { return signKubeletServing(h, now) }},
 	} {
 		before, err := os.Stat(h.Files.Path(c.was))
 		if err != nil {

@@ -5,11 +5,11 @@ package kubernetes
 import (
 	"bytes"
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
+	"crypto"
 	"crypto/rand"
 	"crypto/x509"
 	"crypto/x509/pkix"
+	"encoding/pem"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -206,7 +206,7 @@ func renewControlPlane(ctx context.Context, n *Renewal, r workflow.Reporter) err
 		return err
 	}
 	for _, c := range list {
-		if err := renewOne(ctx, n.Host, c); err != nil {
+		if err := renewKeeping(ctx, n.Host, c); err != nil {
 			return err
 		}
 		n.recreated = n.recreated || c.Name == APIServerCertificate && c.cert == nil
@@ -218,7 +218,25 @@ func renewControlPlane(ctx context.Context, n *Renewal, r workflow.Reporter) err
 	return nil
 }
 
-// renewOne re-signs a certificate or kubeconfig of the control plane. kubeadm truncates a file before it writes the new content, so a full disk would leave it
+// renewKeeping re-signs a certificate or kubeconfig of the control plane. It keeps the key, so that each is one atomically replaced file: kubeadm writes a key
+// and then its certificate, and after a power loss in between, neither etcd nor the API server would start. A damaged one gets a new key.
+func renewKeeping(ctx context.Context, h *host.Host, c Certificate) (err error) {
+	switch {
+	case c.State == CertificateDamaged:
+		return renewOne(ctx, h, c)
+	case c.Kind == kindKubeconfig:
+		err = signKubeconfig(h, c.File, c.authority)
+	default:
+		err = signWith(h, c.File, c.authority, nil)
+	}
+	if err != nil {
+		return fmt.Errorf("renewing %s: %w", c.File, err)
+	}
+	return nil
+}
+
+// renewOne re-signs a certificate or kubeconfig of the control plane and gives it a new key. After a power loss between the two files they count as damaged,
+// and the next run of the same command repairs them. kubeadm truncates a file before it writes the new content, so a full disk would leave it
 // empty. Hence renewOne first checks that there is room for more than that.
 func renewOne(ctx context.Context, h *host.Host, c Certificate) error {
 	const room, bytes = pkiDir + "/.ocadm-room", 64 << 10
@@ -272,44 +290,38 @@ func renewKubelet(ctx context.Context, n *Renewal, r workflow.Reporter) error {
 	return h.Start(ctx, r, "kubelet", true)
 }
 
-// signKubeletServing creates a self-signed certificate, as the kubelet does, with the names of the current one.
+// signKubeletServing creates a self-signed certificate, as the kubelet does, with the names of the current one. It keeps the key, so that only one file
+// changes: the kubelet does not start with a pair that does not match.
 func signKubeletServing(h *host.Host, now time.Time) error {
 	old, err := readCertificate(h, kubeletServing)
 	if err != nil {
 		return fmt.Errorf("reading the serving certificate of the kubelet: %w", err)
 	}
-	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	private, err := keyutil.PrivateKeyFromFile(h.Files.Path(kubeletServingKey))
 	if err != nil {
-		return fmt.Errorf("generating a key for the kubelet: %w", err)
+		return fmt.Errorf("reading the key of the kubelet: %w", err)
+	}
+	key, ok := private.(crypto.Signer)
+	if !ok {
+		return errors.New("reading the key of the kubelet: it cannot sign")
 	}
 	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 127))
 	if err != nil {
 		return fmt.Errorf("creating a certificate for the kubelet: %w", err)
 	}
 	like := &x509.Certificate{SerialNumber: serial, Subject: old.Subject, DNSNames: old.DNSNames, IPAddresses: old.IPAddresses,
-		NotBefore: now.Add(-constants.CertificateBackdate), NotAfter: now.Add(validity(h)), KeyUsage: x509.KeyUsageDigitalSignature,
+		NotBefore: now.Add(-constants.CertificateBackdate), NotAfter: now.Add(validity(h)), KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageKeyEncipherment,
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}, BasicConstraintsValid: true}
-	der, err := x509.CreateCertificate(rand.Reader, like, like, private.Public(), private)
+	der, err := x509.CreateCertificate(rand.Reader, like, like, key.Public(), key)
 	if err != nil {
 		return fmt.Errorf("creating a certificate for the kubelet: %w", err)
 	}
-	cert, err := x509.ParseCertificate(der)
-	if err != nil {
-		return fmt.Errorf("creating a certificate for the kubelet: %w", err)
-	}
-	encoded, err := keyutil.MarshalPrivateKeyToPEM(private)
-	if err != nil {
-		return fmt.Errorf("encoding the key of the kubelet: %w", err)
-	}
-	if err := h.Files.Replace(kubeletServingKey, encoded, 0o600); err != nil {
-		return err
-	}
-	return h.Files.Replace(kubeletServing, pkiutil.EncodeCertPEM(cert), 0o644) // the kubelet's mode for it
+	return h.Files.Replace(kubeletServing, pem.EncodeToMemory(&pem.Block{Type: pkiutil.CertificateBlockType, Bytes: der}), 0o644) // the kubelet's mode for it
 }
 
-// dropKubeletServing removes an unreadable serving certificate: the kubelet creates one when it starts.
+// dropKubeletServing removes an unusable serving certificate and its key: the kubelet creates them when it starts.
 func dropKubeletServing(h *host.Host, _ time.Time) error {
-	return errors.Join(h.Files.Remove(kubeletServing), h.Files.Remove(kubeletServingKey))
+	return errors.Join(h.Files.RemoveAll(kubeletServing), h.Files.RemoveAll(kubeletServingKey)) // one may be missing
 }
 
 // kubeletSubject returns the subject of the kubelet's current client certificate or, if that cannot be read, the subject for this node's name, which is also the

@@ -40,7 +40,7 @@ import (
 )
 
 // SignAgain re-signs the certificates of other CAs with the current signing CA: on a control-plane node with the CA's key, for a worker's kubelet through the API.
-// Keys are new too.
+// Keys are new too, because someone may have read the old ones. After a power cut between a key and its certificate, the next run signs the pair again.
 func SignAgain(ctx context.Context, h *host.Host, r workflow.Reporter, t Trust) error {
 	list, err := unsigned(h, t)
 	if err != nil {
