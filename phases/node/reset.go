@@ -105,7 +105,10 @@ func undoPhase(name, short string, run func(context.Context, *host.Host, workflo
 }
 
 // podLabel marks the containers that containerd made for the kubelet, as opposed to other clients. Source: containerd internal/cri/labels/labels.go.
-const podLabel = `labels."io.cri-containerd.kind"`
+const (
+	podLabelName = "io.cri-containerd.kind"
+	podLabel     = `labels."` + podLabelName + `"`
+)
 
 // stopContainers stops every container of a pod. This is for containers that an earlier request to the container runtime did not reach.
 func stopContainers(ctx context.Context, h *host.Host, r workflow.Reporter) error {
@@ -131,11 +134,11 @@ func stopContainers(ctx context.Context, h *host.Host, r workflow.Reporter) erro
 	if n > 0 {
 		r.Changed("stopped %d containers", n)
 	}
-	return noteOthers(ctx, h)
+	return noteOthers(ctx, h, r)
 }
 
-// noteOthers records, while containerd still answers, whether others keep containers or images in the containerd that ocadm installed: then its data stays.
-func noteOthers(ctx context.Context, h *host.Host) error {
+// noteOthers records whether others keep containers or images in the containerd that ocadm installed: then its data stays.
+func noteOthers(ctx context.Context, h *host.Host, r workflow.Reporter) error {
 	others := otherNamespaces(ctx, h)
 	if len(others) == 0 {
 		return nil
@@ -144,33 +147,53 @@ func noteOthers(ctx context.Context, h *host.Host) error {
 	if err := h.Ledger.Record(e); err != nil {
 		return fmt.Errorf("recording that others use containerd: %w", err)
 	}
+	r.Info("%s stays: others use containerd, in its namespaces %s", containerdData, strings.Join(others, ", "))
 	return nil
 }
 
-// otherNamespaces returns containerd's namespaces that others use. In Kubernetes' own, that means a container that belongs to no pod.
+// otherNamespaces returns containerd's namespaces that others use. In Kubernetes' own, that means a container that belongs to no pod. If containerd does not
+// answer, its database tells. One that cannot be read then is of no use to anyone else either.
 func otherNamespaces(ctx context.Context, h *host.Host) []string {
-	return slices.DeleteFunc(askContainerd(ctx, h, "", "namespaces", "ls", "-q"), func(ns string) bool {
-		containers := askContainerd(ctx, h, ns, "containers", "ls", "-q")
-		if ns == k8sNamespace {
-			return len(containers) == len(askContainerd(ctx, h, ns, "containers", "ls", "-q", podLabel))
-		}
-		return len(containers)+len(askContainerd(ctx, h, ns, "images", "ls", "-q")) == 0
-	})
+	var others []string
+	if names, err := runCtr(ctx, h, "", "namespaces", "ls", "-q"); err == nil {
+		others = slices.DeleteFunc(names, func(ns string) bool {
+			containers := askContainerd(ctx, h, ns, "containers", "ls", "-q")
+			if ns == k8sNamespace {
+				return len(containers) == len(askContainerd(ctx, h, ns, "containers", "ls", "-q", podLabel))
+			}
+			return len(containers)+len(askContainerd(ctx, h, ns, "images", "ls", "-q")) == 0
+		})
+	} else {
+		others = storedNamespaces(h)
+	}
+	others = append(others, runningNamespaces(h)...)
+	slices.Sort(others)
+	return slices.Compact(others)
 }
 
 // askContainerd runs ctr in a namespace and returns the words of its output, none if containerd does not answer.
 func askContainerd(ctx context.Context, h *host.Host, namespace string, args ...string) []string {
+	words, _ := runCtr(ctx, h, namespace, args...)
+	return words
+}
+
+func runCtr(ctx context.Context, h *host.Host, namespace string, args ...string) ([]string, error) {
 	if namespace != "" {
 		args = append([]string{"-n", namespace}, args...)
 	}
 	res, err := h.Exec.Run(ctx, exec.Command{Path: programPath(h, ctr), Args: args})
 	if err != nil {
-		return nil
+		return nil, err
 	}
-	return strings.Fields(res.Stdout)
+	return strings.Fields(res.Stdout), nil
 }
 
 func removeRuntimeData(ctx context.Context, h *host.Host, r workflow.Reporter) error {
+	if ownContainerd(h) { // containerd may not have answered before; now that it is stopped, its database can be read
+		if err := noteOthers(ctx, h, r); err != nil {
+			return err
+		}
+	}
 	if err := endShims(ctx, h, r); err != nil {
 		return err
 	}

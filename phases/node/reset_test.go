@@ -3,13 +3,16 @@
 package node
 
 import (
+	"errors"
 	"os"
+	"path"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	bolt "go.etcd.io/bbolt"
 
 	"yunion.io/x/ocadm/internal/exec"
 	"yunion.io/x/ocadm/phases/config"
@@ -167,6 +170,88 @@ func TestDataOfContainerd(t *testing.T) {
 			}
 			if m.Files.Exists(data) == tt.gone || m.Files.Exists("/run/containerd/s/abc") == tt.gone {
 				t.Errorf("gone %t", !m.Files.Exists(data))
+			}
+		})
+	}
+}
+
+// A containerd that does not answer may still hold the containers and images of others: their processes and its database show them.
+func TestDataOfContainerdThatIsDown(t *testing.T) {
+	shimOf := func(namespace, address string) func(*testing.T, *machine) {
+		return func(t *testing.T, m *machine) {
+			m.put(t, "/proc/77/cmdline", "/usr/local/bin/"+shim+"\x00-namespace\x00"+namespace+"\x00-id\x00db\x00-address\x00"+address+"\x00")
+		}
+	}
+	database := func(buckets ...string) func(*testing.T, *machine) {
+		return func(t *testing.T, m *machine) {
+			m.put(t, containerdDatabase, "")
+			db, err := bolt.Open(m.Files.Path(containerdDatabase), 0o600, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			err = db.Update(func(tx *bolt.Tx) error {
+				for _, name := range buckets {
+					parts := strings.Split("v1 "+name, " ")
+					b, err := tx.CreateBucketIfNotExists([]byte(parts[0]))
+					for _, p := range parts[1:] {
+						if key, is := strings.CutPrefix(p, "="); is {
+							err = errors.Join(err, b.Put([]byte(key), []byte("container")))
+						} else if err == nil {
+							b, err = b.CreateBucketIfNotExists([]byte(p))
+						}
+					}
+					if err != nil {
+						return err
+					}
+				}
+				return nil
+			})
+			if err := errors.Join(err, db.Close()); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	pod := "k8s.io containers pod labels =" + podLabelName
+	for name, tt := range map[string]struct {
+		state func(*testing.T, *machine)
+		gone  bool
+	}{
+		"no database":                       {func(*testing.T, *machine) {}, true},
+		"an unreadable database":            {func(t *testing.T, m *machine) { m.put(t, containerdDatabase, "x") }, true},
+		"only pods":                         {database(pod, "k8s.io images pause", "empty containers"), true},
+		"an image of others":                {database(pod, "default images nginx"), false},
+		"a container of others":             {database(pod, "moby containers x"), false},
+		"a container of others with pods":   {database(pod, "k8s.io containers nerdctls"), false},
+		"a running container of others":     {shimOf("default", socket), false},
+		"one of another containerd":         {shimOf("moby", "/run/docker/containerd/containerd.sock"), true},
+		"one of others, with a broken file": {func(t *testing.T, m *machine) { m.put(t, containerdDatabase, "x"); shimOf("default", socket)(t, m) }, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := newMachine(t)
+			m.use(t, writeBundle(t, nodeFiles()))
+			m.asNode(t)
+			m.must(t, Software())
+			m.must(t, Units())
+			tt.state(t, m)
+			m.put(t, "/var/lib/containerd/x", "")
+			m.boot(t, false)
+			m.rec.Answer = func(c exec.Command) (exec.Result, error) {
+				if path.Base(c.Path) == ctr {
+					return exec.Result{}, errors.New("ctr: connection refused")
+				}
+				return m.answer(c)
+			}
+			inv, err := InventoryOf(t.Context(), m.Host)
+			if err != nil || slices.ContainsFunc(inv.Removes, func(l string) bool { return strings.HasPrefix(l, containerdData) }) != tt.gone {
+				t.Errorf("the inventory is %+v, %v", inv, err)
+			}
+			for _, p := range ResetPhases() {
+				if _, err := m.do(t, p); err != nil {
+					t.Fatalf("%s: %v", p.Name, err)
+				}
+			}
+			if m.Files.Exists("/var/lib/containerd/x") == tt.gone {
+				t.Errorf("gone %t", !m.Files.Exists("/var/lib/containerd/x"))
 			}
 		})
 	}

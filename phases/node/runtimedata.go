@@ -10,6 +10,9 @@ import (
 	"strings"
 	"time"
 
+	bolt "go.etcd.io/bbolt"
+
+	"yunion.io/x/ocadm/internal/etcd/snapshot"
 	"yunion.io/x/ocadm/internal/exec"
 	"yunion.io/x/ocadm/internal/wait"
 	"yunion.io/x/ocadm/internal/workflow"
@@ -24,6 +27,8 @@ const (
 	containerdData = "/var/lib/containerd"
 	// othersData is the name of the ledger entry that records that others keep something in containerd.
 	othersData = containerdData + " of others"
+	// containerdDatabase lists namespaces, containers and images.
+	containerdDatabase = containerdData + "/io.containerd.metadata.v1.bolt/meta.db"
 )
 
 // ownContainerd reports whether containerd's data comes from a containerd that ocadm installed where there was none, and nothing else uses it. With ledgers
@@ -32,7 +37,7 @@ func ownContainerd(h *host.Host) bool {
 	if !containerdRuns(h) || othersContainerd(h) {
 		return false
 	}
-	if h.Ledger.Has(host.KindData, othersData) {
+	if h.Ledger.Has(host.KindData, othersData) || len(runningNamespaces(h)) > 0 {
 		return false
 	}
 	if e, ok := h.Ledger.Get(host.KindData, containerdData); ok {
@@ -90,27 +95,69 @@ func dataDirs(h *host.Host) []string {
 // shims returns the processes that run containers, in two groups: those of Kubernetes' containerd, and those of all other namespaces and containerds. Each
 // is a process ID and a program.
 func shims(h *host.Host) (pods, others []string) {
-	found, err := h.Files.Glob("/proc/[0-9]*/cmdline")
-	if err != nil {
-		return nil, nil
-	}
-	for _, f := range found {
-		raw, err := h.Files.ReadFile(f)
-		if err != nil {
-			continue
-		}
-		args := strings.Split(string(raw), "\x00")
-		if path.Base(args[0]) != shim {
-			continue
-		}
-		p := path.Base(path.Dir(f)) + " " + shim
-		if slices.Contains(args, k8sNamespace) && slices.Contains(args, socket) {
+	for pid, args := range shimArgs(h) {
+		if p := pid + " " + shim; slices.Contains(args, k8sNamespace) && slices.Contains(args, socket) {
 			pods = append(pods, p)
 		} else {
 			others = append(others, p)
 		}
 	}
+	slices.Sort(pods)
+	slices.Sort(others)
 	return pods, others
+}
+
+// runningNamespaces returns the namespaces of others whose containers run in the containerd at the node's socket, even while it is stopped.
+func runningNamespaces(h *host.Host) (out []string) {
+	for _, args := range shimArgs(h) {
+		if at := slices.Index(args, "-namespace") + 1; at > 0 && at < len(args) && args[at] != k8sNamespace && slices.Contains(args, socket) {
+			out = append(out, args[at])
+		}
+	}
+	return out
+}
+
+// shimArgs returns the command lines of shims, by process ID.
+func shimArgs(h *host.Host) map[string][]string {
+	out := map[string][]string{}
+	found, _ := h.Files.Glob("/proc/[0-9]*/cmdline") // the pattern is valid
+	for _, f := range found {
+		raw, err := h.Files.ReadFile(f)
+		if args := strings.Split(string(raw), "\x00"); err == nil && path.Base(args[0]) == shim {
+			out[path.Base(path.Dir(f))] = args
+		}
+	}
+	return out
+}
+
+// storedNamespaces is otherNamespaces according to containerd's database, none if that cannot be read. Source: containerd core/metadata/buckets.go.
+func storedNamespaces(h *host.Host) (out []string) {
+	_ = snapshot.Read(h.Files.Path(containerdDatabase), func(tx *bolt.Tx) error {
+		v1 := tx.Bucket([]byte("v1"))
+		if v1 == nil {
+			return nil
+		}
+		return v1.ForEachBucket(func(name []byte) error {
+			ns := v1.Bucket(name)
+			used := false
+			if containers := ns.Bucket([]byte("containers")); containers != nil {
+				_ = containers.ForEachBucket(func(id []byte) error {
+					labels := containers.Bucket(id).Bucket([]byte("labels"))
+					used = used || string(name) != k8sNamespace || labels == nil || labels.Get([]byte(podLabelName)) == nil
+					return nil
+				})
+			}
+			if images := ns.Bucket([]byte("images")); images != nil && string(name) != k8sNamespace {
+				first, _ := images.Cursor().First()
+				used = used || first != nil
+			}
+			if used {
+				out = append(out, string(name))
+			}
+			return nil
+		})
+	})
+	return out
 }
 
 // shimsGone bounds how long killed shim processes may take to end.

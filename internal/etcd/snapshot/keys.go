@@ -18,7 +18,7 @@ const revisionLength = 8 + 1 + 8
 // Values returns the last values of the keys with one of the prefixes, in a snapshot or in the database of a member that does not run.
 func Values(file string, prefixes ...string) (map[string][]byte, error) {
 	out := map[string][]byte{}
-	err := read(file, func(tx *bolt.Tx) error {
+	err := Read(file, func(tx *bolt.Tx) error {
 		b := tx.Bucket([]byte("key"))
 		if b == nil {
 			return errors.New("it has no keys")

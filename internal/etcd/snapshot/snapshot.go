@@ -332,7 +332,7 @@ func Database(dir string) string { return filepath.Join(dir, "member", "snap", "
 
 // LastRevision returns the last revision in the database of a member that does not run.
 func LastRevision(file string) (revision int64, err error) {
-	err = read(file, func(tx *bolt.Tx) error {
+	err = Read(file, func(tx *bolt.Tx) error {
 		b := tx.Bucket([]byte("key"))
 		if b == nil {
 			return errors.New("it has no keys")
@@ -347,7 +347,7 @@ func LastRevision(file string) (revision int64, err error) {
 
 // Peers returns the peer URLs of the members of a cluster, from the database of a member that does not run.
 func Peers(file string) (urls []string, err error) {
-	err = read(file, func(tx *bolt.Tx) error {
+	err = Read(file, func(tx *bolt.Tx) error {
 		b := tx.Bucket([]byte("members"))
 		if b == nil {
 			return errors.New("it has no members")
@@ -366,8 +366,8 @@ func Peers(file string) (urls []string, err error) {
 	return urls, err
 }
 
-// read opens a database that no etcd has open, and calls look.
-func read(file string, look func(*bolt.Tx) error) error {
+// Read opens a bbolt database that no program has open, and calls look.
+func Read(file string, look func(*bolt.Tx) error) error {
 	return guarded("reading "+file, func() error {
 		db, err := bolt.Open(file, 0o400, &bolt.Options{ReadOnly: true, Timeout: lockTimeout})
 		if err != nil {
