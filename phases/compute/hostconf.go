@@ -37,6 +37,8 @@ type applied struct {
 	Text string `json:"text"`
 	// Values are the keys that ocadm set.
 	Values map[string]any `json:"values"`
+	// Former are the earlier ones, until host.conf has these.
+	Former []applied `json:"former,omitempty"`
 }
 
 // hostConfValues returns the host.conf keys that the configuration sets. All others keep the file's values or the agent's defaults.
@@ -75,9 +77,9 @@ type merged struct {
 	set, kept []string
 }
 
-// merge sets the keys of want in the text of a host.conf. base holds the values that ocadm or the operator's template wrote: a key with another value
+// merge sets the keys of want in the text of a host.conf. bases hold the values that ocadm or the operator's template wrote: a key with another value
 // was edited and stays. The rest of the text stays as well, including comments.
-func merge(text string, base, want map[string]any) (merged, error) {
+func merge(text string, want map[string]any, bases ...map[string]any) (merged, error) {
 	out := merged{text: text}
 	var doc yaml.Node
 	if err := yaml.Unmarshal([]byte(text), &doc); err != nil {
@@ -98,7 +100,7 @@ func merge(text string, base, want map[string]any) (merged, error) {
 		now, there := have[key]
 		switch {
 		case there && reflect.DeepEqual(now, want[key]):
-		case there && !reflect.DeepEqual(now, base[key]):
+		case there && !slices.ContainsFunc(bases, func(base map[string]any) bool { return reflect.DeepEqual(now, base[key]) }):
 			out.kept = append(out.kept, key)
 		default:
 			if err := setKey(root, key, want[key]); err != nil {
@@ -147,17 +149,30 @@ func lastApplied(h *host.Host) (applied, error) {
 	return a, nil
 }
 
+func (a applied) record(h *host.Host) error {
+	raw, err := json.Marshal(a)
+	if err != nil {
+		return fmt.Errorf("recording %s: %w", hostConf, err)
+	}
+	return h.Files.WriteFile(appliedFile, raw, 0o600)
+}
+
 // wantedHostConf returns the desired host.conf of this node.
 func wantedHostConf(h *host.Host) (merged, error) {
 	a, err := lastApplied(h)
 	if err != nil {
 		return merged{}, err
 	}
-	base := map[string]any{}
-	if err := yaml.Unmarshal([]byte(nodefiles.Host), &base); err != nil {
+	template := map[string]any{}
+	if err := yaml.Unmarshal([]byte(nodefiles.Host), &template); err != nil {
 		return merged{}, fmt.Errorf("reading the template of host.conf: %w", err)
 	}
-	maps.Copy(base, a.Values)
+	var bases []map[string]any
+	for _, was := range append(a.Former, a) {
+		base := maps.Clone(template)
+		maps.Copy(base, was.Values)
+		bases = append(bases, base)
+	}
 	text := nodefiles.Host
 	raw, err := h.Files.ReadFile(hostConf)
 	if err == nil {
@@ -165,7 +180,7 @@ func wantedHostConf(h *host.Host) (merged, error) {
 	} else if !errors.Is(err, fs.ErrNotExist) {
 		return merged{}, fmt.Errorf("reading %s: %w", hostConf, err)
 	}
-	m, err := merge(text, base, hostConfValues(h.Config))
+	m, err := merge(text, hostConfValues(h.Config), bases...)
 	if err != nil {
 		return m, finding.Errorf(CodeHostConf, hostConf+" cannot be changed",
 			"write it as YAML, or move it away and run the same command again: mv "+hostConf+" "+hostConf+".old", "%w", err)
@@ -224,20 +239,21 @@ func writeHostConf(_ context.Context, h *host.Host, r workflow.Reporter) error {
 	for _, key := range m.kept {
 		delete(want, key)
 	}
+	// Write the record first: after a crash in between, host.conf has the former values, and a later run replaces them, even by values other than these.
+	a.Former = append(a.Former, applied{Text: a.Text, Values: maps.Clone(a.Values)})
 	if a.Values == nil {
 		a.Values = map[string]any{}
 	}
 	maps.Copy(a.Values, want)
 	a.Text = m.text
-	raw, err := json.Marshal(a)
-	if err != nil {
-		return fmt.Errorf("recording %s: %w", hostConf, err)
-	}
-	// Write the record first: after a crash in between, the next run sets the same values again.
-	if err := h.Files.WriteFile(appliedFile, raw, 0o600); err != nil {
+	if err := a.record(h); err != nil {
 		return err
 	}
 	if err := h.Files.WriteFile(hostConf, []byte(m.text), hostConfMode); err != nil {
+		return err
+	}
+	a.Former = nil
+	if err := a.record(h); err != nil {
 		return err
 	}
 	r.Changed("wrote %s", hostConf)
@@ -259,7 +275,8 @@ func undoHostConf(_ context.Context, h *host.Host, r workflow.Reporter) error {
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
-		if err == nil && string(now) != a.Text {
+		ours := slices.ContainsFunc(append(a.Former, a), func(was applied) bool { return was.Text == string(now) })
+		if err == nil && !ours {
 			r.Info("left %s, because it was edited after ocadm wrote it", hostConf)
 			err = h.Ledger.Forget(e.Kind, e.Name)
 		} else if err = h.Files.Undo(e); err == nil {

@@ -70,6 +70,61 @@ func TestHostConf(t *testing.T) {
 	}
 }
 
+// A crash between the record and host.conf leaves a value of ocadm in host.conf, which nobody edited.
+func TestHostConfAfterCrash(t *testing.T) {
+	for name, after := range map[string]func(*testing.T, *machine){
+		"the same value": func(t *testing.T, m *machine) { m.must(t, hostConfPhase()) },
+		"another value": func(t *testing.T, m *machine) {
+			m.Config.Node.HostLocalImagePath = []string{"/data3"}
+			m.must(t, hostConfPhase())
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := newMachine(t, func(m *machine) { m.Config.Node.HostLocalImagePath = []string{"/data1"} })
+			m.must(t, hostConfPhase())
+			first := m.read(t, hostConf)
+			m.boot(t)
+			m.Config.Node.HostLocalImagePath = []string{"/data2"}
+			m.crashBeforeHostConf(t)
+			if m.read(t, hostConf) != first {
+				t.Fatal("host.conf changed")
+			}
+			after(t, m)
+			if got, want := m.read(t, hostConf), m.Config.Node.HostLocalImagePath[0]; !strings.Contains(got, want) {
+				t.Errorf("host.conf lacks %s: %s", want, strings.Join(m.said, "\n"))
+			}
+			if a, err := lastApplied(m.Host); err != nil || len(a.Former) > 0 {
+				t.Errorf("%+v, %v", a, err)
+			}
+		})
+	}
+	m := newMachine(t, func(m *machine) { m.Config.Node.HostLocalImagePath = []string{"/data1"} })
+	m.must(t, hostConfPhase())
+	m.boot(t)
+	m.Config.Node.HostLocalImagePath = []string{"/data2"}
+	m.crashBeforeHostConf(t)
+	m.must(t, ResetPhases()...)
+	if m.Files.Exists(hostConf) {
+		t.Error("reset takes it for edited")
+	}
+}
+
+// crashBeforeHostConf runs the phase while host.conf cannot be written: its temporary file cannot be created.
+func (m *machine) crashBeforeHostConf(t *testing.T) {
+	t.Helper()
+	in := filepath.Join(host.Unfinished(filepath.Join(m.root, hostConf)), "the-way")
+	if err := os.MkdirAll(in, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := m.run(t, hostConfPhase()); err == nil {
+		t.Fatal("host.conf was written")
+	}
+	if err := os.RemoveAll(filepath.Dir(in)); err != nil {
+		t.Fatal(err)
+	}
+	m.boot(t)
+}
+
 func TestEditsOfHostConfSurvive(t *testing.T) {
 	m := newMachine(t, func(m *machine) { m.Config.Node.HostNetworks = []string{"eth0/br0/192.0.2.10"} })
 	m.must(t, hostConfPhase())
@@ -282,11 +337,11 @@ func FuzzMerge(f *testing.F) {
 	}
 	want := map[string]any{"disable_probe_kubelet": true, "networks": []any{"eth0/br0/192.0.2.10"}}
 	f.Fuzz(func(t *testing.T, text string) {
-		m, err := merge(text, nil, want)
+		m, err := merge(text, want)
 		if err != nil {
 			return
 		}
-		again, err := merge(m.text, nil, want)
+		again, err := merge(m.text, want)
 		if err != nil || len(again.set) > 0 {
 			t.Fatalf("merged once %q, then %v, %v", m.text, again.set, err)
 		}
