@@ -4,6 +4,7 @@ package cmd
 
 import (
 	"context"
+	"crypto/tls"
 	"crypto/x509"
 	"errors"
 	"fmt"
@@ -126,23 +127,20 @@ func (s bundleServer) secrets(address net.Addr) (token string, err error) {
 	if err != nil {
 		return "", err
 	}
-	old, err := os.ReadFile(filepath.Join(s.directory, "tls.crt"))
-	if err == nil {
-		if certs, err := pki.ParseCerts(old); err == nil && len(certs) == 2 && len(pki.Covers(certs[0], names)) == 0 && !pki.NeedsRenewal(certs[0], time.Now()) {
-			return token, nil
-		}
+	old, err := tls.LoadX509KeyPair(filepath.Join(s.directory, "tls.crt"), filepath.Join(s.directory, "tls.key"))
+	if err == nil && len(old.Certificate) == 2 && len(pki.Covers(old.Leaf, names)) == 0 && !pki.NeedsRenewal(old.Leaf, time.Now()) {
+		return token, nil
 	}
 	return token, s.newCertificate(names)
 }
 
 func (s bundleServer) newCertificate(names []string) error {
-	now := time.Now()
-	ca, err := pki.NewCA(now, "ocadm-bundle", nil) // its key is used once
+	ca, err := pki.NewCA(time.Now(), "ocadm-bundle", nil) // its key is used once
 	if err != nil {
 		return err
 	}
 	dns, ips := pki.SplitNames(names)
-	leaf, err := pki.Issue(ca, pki.Request{CommonName: "ocadm-bundle", DNSNames: dns, IPs: ips, Usage: pki.Server, NotBefore: now, Small: true})
+	leaf, err := pki.Issue(ca, pki.Request{CommonName: "ocadm-bundle", DNSNames: dns, IPs: ips, Usage: pki.Server, NotBefore: time.Now(), Small: true})
 	if err != nil {
 		return err
 	}

@@ -3,6 +3,8 @@
 package cmd
 
 import (
+	"crypto/tls"
+	"net"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -90,6 +92,39 @@ func TestInitFromAServedBundle(t *testing.T) {
 	}
 	if err := server.stop(); err != nil {
 		t.Error(err)
+	}
+}
+
+// A server killed between a new key and its certificate creates both again; a pair that matches stays.
+func TestBundleServeAfterKill(t *testing.T) {
+	s := bundleServer{directory: t.TempDir()}
+	crt, key := filepath.Join(s.directory, "tls.crt"), filepath.Join(s.directory, "tls.key")
+	secrets := func() string {
+		t.Helper()
+		if _, err := s.secrets(&net.TCPAddr{IP: net.IPv4(192, 0, 2, 9), Port: 6444}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := tls.LoadX509KeyPair(crt, key); err != nil {
+			t.Error(err)
+		}
+		raw, err := os.ReadFile(crt)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(raw)
+	}
+	first := secrets()
+	if secrets() != first {
+		t.Error("a valid certificate was replaced")
+	}
+	if err := s.newCertificate([]string{"192.0.2.9"}); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(crt, []byte(first), 0o600); err != nil { // as before the second write
+		t.Fatal(err)
+	}
+	if secrets() == first {
+		t.Error("the former certificate stays with another key")
 	}
 }
 
