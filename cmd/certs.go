@@ -3,7 +3,9 @@
 package cmd
 
 import (
+	"cmp"
 	"context"
+	"slices"
 	"strconv"
 	"time"
 
@@ -48,13 +50,10 @@ func newCertsCheck(a *app) *cobra.Command {
 			return err
 		}
 		list, err := kubernetes.Certificates(h, time.Now(), time.Duration(days)*24*time.Hour)
-		if err != nil {
-			return err
-		}
 		if len(list) == 0 {
-			return kubernetes.NoCertificates()
+			return cmp.Or(err, kubernetes.NoCertificates())
 		}
-		err = a.print(output, list, func(p *page) {
+		if err := a.print(output, list, func(p *page) {
 			var rows [][]string
 			for _, c := range list {
 				end, days := c.NotAfter.Format(time.RFC3339), strconv.Itoa(c.DaysLeft)
@@ -64,8 +63,7 @@ func newCertsCheck(a *app) *cobra.Command {
 				rows = append(rows, []string{c.Name, c.Kind, end, days, c.State, c.File})
 			}
 			p.table([]string{"NAME", "KIND", "EXPIRES", "DAYS", "STATE", "FILE"}, rows)
-		})
-		if err != nil {
+		}); err != nil {
 			return err
 		}
 		return kubernetes.Expiry(list, h.Config.Node.Name)
@@ -105,21 +103,25 @@ func newCertsRenew(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			kubernetes.UseValidity(c.Context(), h)
 			n, err := kubernetes.PlanRenewal(c.Context(), h, time.Now(), time.Duration(days)*24*time.Hour, all)
 			if err != nil {
 				return err
 			}
+			kubernetes.UseValidity(c.Context(), h)
+			inputs := map[string]string{"--days": strconv.Itoa(days), "--all": strconv.FormatBool(all)}
+			if plan := f; !f.dryRun && !f.yes {
+				plan.dryRun = true
+				todo, err := runSteps(c.Context(), a, h, "certs renew", inputs, kubernetes.RenewSteps(), n, plan)
+				f.yes = err == nil && !slices.ContainsFunc(todo.Steps, func(s stepDone) bool { return len(s.Changes) > 0 }) // nothing to ask about
+			}
 			if err := a.confirmSteps(c, f, "Nothing was renewed", "This renews certificates and restarts the control plane on this machine"); err != nil {
 				return err
 			}
-			inputs := map[string]string{"--days": strconv.Itoa(days), "--all": strconv.FormatBool(all)}
 			run, err := runSteps(c.Context(), a, h, "certs renew", inputs, kubernetes.RenewSteps(), n, f)
 			if err != nil {
 				return err
 			}
-			node := h.Config.Node.Name
-			return a.printSteps(f, certsRenewed{node, run}, "Nothing to do: no certificate of "+node+" expires soon")
+			return a.printSteps(f, certsRenewed{h.Config.Node.Name, run}, "Nothing to do: no certificate of "+h.Config.Node.Name+" expires soon")
 		},
 	}
 	f.add(c)

@@ -103,7 +103,7 @@ func (n *Renewal) refuse(now time.Time) error {
 	if err != nil {
 		return err
 	}
-	if len(list) == 0 || !h.Files.Exists(pkiDir+"/ca.crt") {
+	if !slices.ContainsFunc(list, func(c Certificate) bool { return c.Kind == kindControlPlane }) || !h.Files.Exists(pkiDir+"/ca.crt") { // a worker has ca.crt, too
 		return NoCertificates()
 	}
 	n.expired = n.expired || slices.ContainsFunc(list, func(c Certificate) bool { return c.Kind == kindControlPlane && c.State == CertificateExpired })

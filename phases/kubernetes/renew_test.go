@@ -265,9 +265,15 @@ func TestRenewExpiredAgain(t *testing.T) {
 
 func TestRenewRefuses(t *testing.T) {
 	if _, err := PlanRenewal(t.Context(), fakeHost(t, nil), time.Now(), 30*day, false); len(finding.Of(err)) != 1 || finding.Of(err)[0].Code != "OCA-4402" {
-		t.Errorf("a worker: %v", err)
+		t.Errorf("a machine that is not a node: %v", err)
 	}
 	h := controlPlaneEnding(t, -time.Hour)
+	worker := fakeHost(t, nil)
+	write(t, worker, pkiDir+"/ca.crt", h.Files.Text(pkiDir+"/ca.crt"))
+	write(t, worker, kubeletClientPEM, h.Files.Text(kubeletClientPEM))
+	if _, err := PlanRenewal(t.Context(), worker, time.Now(), 30*day, false); len(finding.Of(err)) != 1 || finding.Of(err)[0].Code != "OCA-4402" {
+		t.Errorf("a worker: %v", err)
+	}
 	if err := os.Remove(h.Files.Path(pkiDir + "/front-proxy-ca.key")); err != nil {
 		t.Fatal(err)
 	}
