@@ -23,6 +23,9 @@ const FirewallPhase = "node-firewall"
 const (
 	firewallCmd     = "firewall-cmd"
 	firewallOffline = "firewall-offline-cmd"
+	firewalldUnit   = "firewalld"
+	// notRunning is the exit status of firewall-cmd if firewalld does not run.
+	notRunning = 252
 	// trustedZone is the firewalld zone that accepts everything.
 	trustedZone = "trusted"
 )
@@ -38,7 +41,10 @@ func Firewall(controlPlane bool) host.Phase {
 		After: []string{"preflight"},
 		Skip:  workflow.SkipIf("--firewall manual", func(h *host.Host) bool { return h.Config.Node.Firewall == config.FirewallManual }),
 		Run: func(ctx context.Context, h *host.Host, r workflow.Reporter) error {
-			missing := missingOpenings(ctx, h, controlPlane)
+			missing, err := missingOpenings(ctx, h, controlPlane)
+			if err != nil {
+				return err
+			}
 			for _, o := range missing {
 				if err := h.Ledger.Record(host.Entry{Kind: host.KindFirewall, Name: o.String(), Op: host.Created}); err != nil {
 					return err
@@ -59,14 +65,24 @@ func Firewall(controlPlane bool) host.Phase {
 		},
 		Undo: undoFirewall,
 	}.Todo(func(ctx context.Context, h *host.Host) ([]string, error) {
-		return workflow.Lines("run ", FirewallMissing(ctx, h, controlPlane)), nil
+		missing, err := FirewallMissing(ctx, h, controlPlane)
+		return workflow.Lines("run ", missing), err
 	})
 }
 
-// FirewalldRuns reports whether firewalld is active on this machine.
-func FirewalldRuns(ctx context.Context, h *host.Host) bool {
+// firewalldRuns reports whether firewalld is active on this machine. It fails if firewalld's unit is active and firewall-cmd does not work.
+func firewalldRuns(ctx context.Context, h *host.Host) (bool, error) {
 	res, err := h.Exec.Run(ctx, exec.Command{Path: firewallCmd, Args: []string{"--state"}})
-	return err == nil && strings.TrimSpace(res.Stdout) == "running"
+	if err == nil {
+		return strings.TrimSpace(res.Stdout) == "running", nil
+	}
+	if res.ExitCode == 0 || res.ExitCode == notRunning { // 0: there is no such program
+		return false, nil
+	}
+	if _, inactive := h.Systemctl(ctx, "is-active", firewalldUnit); inactive != nil && !canceled(ctx) {
+		return false, nil // for example without D-Bus
+	}
+	return false, finding.Errorf(CodeFirewall, "firewalld does not tell its state", firewallCmd+" --state   # or configure the firewall yourself: --firewall manual", "%w", err)
 }
 
 // opening is one thing that firewalld lets through.
@@ -101,17 +117,18 @@ func commandsFor(list []opening) [][]string {
 }
 
 // FirewallMissing returns the commands that open what the node needs and firewalld does not let through yet. It returns none if firewalld does not run.
-func FirewallMissing(ctx context.Context, h *host.Host, controlPlane bool) []string {
+func FirewallMissing(ctx context.Context, h *host.Host, controlPlane bool) ([]string, error) {
+	missing, err := missingOpenings(ctx, h, controlPlane)
 	var out []string
-	for _, args := range commandsFor(missingOpenings(ctx, h, controlPlane)) {
+	for _, args := range commandsFor(missing) {
 		out = append(out, firewallCmd+" "+strings.Join(args, " "))
 	}
-	return out
+	return out, err
 }
 
-func missingOpenings(ctx context.Context, h *host.Host, controlPlane bool) []opening {
-	if !FirewalldRuns(ctx, h) {
-		return nil
+func missingOpenings(ctx context.Context, h *host.Host, controlPlane bool) ([]opening, error) {
+	if runs, err := firewalldRuns(ctx, h); !runs {
+		return nil, err
 	}
 	ask := func(args ...string) string {
 		res, err := h.Exec.Run(ctx, exec.Command{Path: firewallCmd, Args: args})
@@ -154,7 +171,7 @@ func missingOpenings(ctx context.Context, h *host.Host, controlPlane bool) []ope
 	need(zone, "port", ports)
 	need(zone, "protocol", config.Protocols(h.Config, controlPlane))
 	need(trustedZone, "interface", interfaces)
-	return out
+	return out, nil
 }
 
 // nodeInterface returns the interface with the node's address.
@@ -166,9 +183,9 @@ func nodeInterface(h *host.Host) string {
 	return h.Facts.Interface
 }
 
-// undoFirewall closes what was opened. If firewalld is stopped, it uses the offline tool, which covers only the permanent half.
+// undoFirewall closes what was opened. If firewalld is stopped or does not tell its state, it uses the offline tool, which covers only the permanent half.
 func undoFirewall(ctx context.Context, h *host.Host, r workflow.Reporter) error {
-	runs := FirewalldRuns(ctx, h)
+	runs, _ := firewalldRuns(ctx, h)
 	for _, e := range h.Ledger.Created(host.KindFirewall) {
 		program, args := firewallCmd, strings.Fields(strings.Replace(e.Name, "--add-", "--remove-", 1))
 		lasting := slices.Contains(args, "--permanent")

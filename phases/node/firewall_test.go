@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"yunion.io/x/ocadm/internal/exec"
+	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/phases/config"
 	"yunion.io/x/ocadm/phases/host"
 )
@@ -20,6 +21,7 @@ import (
 // already exists or does not.
 type firewalld struct {
 	running bool
+	broken  bool                       // firewall-cmd fails
 	zones   map[string]string          // by interface, at run time
 	open    map[string]map[string]bool // "permanent public port" and "runtime public port" → what
 }
@@ -35,7 +37,10 @@ func (f *firewalld) run(c exec.Command) (exec.Result, error) {
 		return exec.Result{ExitCode: 1, Stderr: stderr}, &exec.Error{Argv: append([]string{c.Path}, c.Args...), ExitCode: 1, Err: errors.New(stderr)}
 	}
 	if !f.running && c.Path == firewallCmd {
-		return fail("FirewallD is not running")
+		return exec.Result{ExitCode: notRunning}, errors.New("FirewallD is not running")
+	}
+	if f.broken && c.Path == firewallCmd {
+		return fail("ModuleNotFoundError: No module named 'gi'")
 	}
 	lifetime, zone := "runtime", ""
 	if c.Path == firewallOffline {
@@ -147,6 +152,18 @@ func TestFirewallOpensAndCloses(t *testing.T) {
 	}
 }
 
+// A firewall-cmd that fails while firewalld runs does not mean that no port is closed.
+func TestFirewallThatDoesNotTell(t *testing.T) {
+	f := newFirewalld()
+	f.broken = true
+	m := newFirewalledMachine(t, f)
+	if _, err := m.do(t, Firewall(true)); len(finding.Of(err)) != 1 || finding.Of(err)[0].Code != CodeFirewall {
+		t.Errorf("%v", err)
+	}
+	m.failures["systemctl is-active "+firewalldUnit] = true
+	m.done(t, Firewall(true))
+}
+
 func TestFirewallThatIsOffOrManual(t *testing.T) {
 	f := newFirewalld()
 	f.running = false
@@ -160,13 +177,17 @@ func TestFirewallThatIsOffOrManual(t *testing.T) {
 	// The ports are opened in the zone of the interface with the node's address.
 	m.Config.Node.IP = "192.0.2.11"
 	m.Facts.Interfaces = []host.Interface{{Name: "eth1", Prefixes: []netip.Prefix{netip.MustParsePrefix("192.0.2.11/24")}}}
-	if got := FirewallMissing(t.Context(), m.Host, true); !strings.HasPrefix(got[0], "firewall-cmd --permanent --zone=public --add-port=10250/tcp") {
+	if got, err := FirewallMissing(t.Context(), m.Host, true); err != nil || !strings.HasPrefix(got[0], "firewall-cmd --permanent --zone=public --add-port=10250/tcp") {
 		t.Errorf("with an address on eth1: %q", got)
 	}
 	m.Config.Node.IP = ""
 	// Pod interfaces that an administrator put into a zone stay there.
 	f.zones["cni0"] = "internal"
-	for _, c := range FirewallMissing(t.Context(), m.Host, false) {
+	got, err := FirewallMissing(t.Context(), m.Host, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range got {
 		if strings.Contains(c, "cni0") || !strings.HasPrefix(c, "firewall-cmd ") || strings.Contains(c, "6443") {
 			t.Errorf("unexpected: %s", c)
 		}

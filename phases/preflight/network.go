@@ -244,7 +244,7 @@ func checkFirewall(ctx context.Context, m *machine) []finding.Finding {
 		out = append(out, finding.New(code, by+" would drop the cluster's traffic", by+" is active and lacks rules for it", strings.Join(commands, "\n")))
 	}
 	if m.h.Config.Node.Firewall == config.FirewallManual {
-		if missing := node.FirewallMissing(ctx, m.h, m.kind == Init); len(missing) > 0 {
+		if missing, _ := node.FirewallMissing(ctx, m.h, m.kind == Init); len(missing) > 0 { // the user configures a firewall that does not answer
 			closed("OCA-2007", "firewalld", missing)
 		}
 	}
