@@ -55,7 +55,7 @@ func lookJob(cloud *v1alpha1.OnecloudCluster, node, image string) *batchv1.Job {
 // whether to renew all; no text of the user enters. It is pure.
 func renewJob(cloud *v1alpha1.OnecloudCluster, o *v1alpha1.OnecloudOperation, node, image string) *batchv1.Job {
 	args := []string{"--report=" + reportFile, "--renew"}
-	if p := o.Spec.RenewCertificates; p != nil && p.All {
+	if everything(o) {
 		args = append(args, "--since="+o.CreationTimestamp.UTC().Format(time.RFC3339))
 	}
 	pod := podOn(cloud, node, image, args)

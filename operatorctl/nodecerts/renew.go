@@ -61,10 +61,9 @@ func turns(ctx context.Context, r *operation.Run) (due []turn, away []string, er
 	if err != nil {
 		return nil, nil, err
 	}
-	all := r.Operation.Spec.RenewCertificates != nil && r.Operation.Spec.RenewCertificates.All
 	for _, node := range nodes {
 		names := certreport.Names(reports[node].Due(time.Now()))
-		if all {
+		if everything(r.Operation) {
 			names = "all that are older than " + r.Operation.CreationTimestamp.UTC().Format(time.RFC3339)
 		}
 		switch {
@@ -133,9 +132,21 @@ func (w renewer) renew(ctx context.Context, r *operation.Run, report workflow.Re
 	}
 	if len(away) > 0 {
 		failures = append(failures, finding.New("OCA-4408", "Control-plane nodes are not Ready, and their certificates were not renewed", strings.Join(away, ", "),
-			"start the nodes; the operator then retries automatically. On a node whose certificates have expired: ocadm certs renew"))
+			"start the nodes; "+again(r.Operation)+". On a node whose certificates have expired: ocadm certs renew"))
 	}
 	return failures.Err()
+}
+
+func everything(o *v1alpha1.OnecloudOperation) bool {
+	return o.Spec.RenewCertificates != nil && o.Spec.RenewCertificates.All
+}
+
+// again returns how a failed renewal is repeated. One of everything is not: it would renew and restart the nodes that are done, too.
+func again(o *v1alpha1.OnecloudOperation) string {
+	if everything(o) {
+		return "then renew everything on the nodes that are left, with ocadm certs renew --all on each, or on all with --all-nodes"
+	}
+	return "the operator retries automatically"
 }
 
 // neverRan is the failure of a Job whose program never started on its node.
@@ -183,7 +194,7 @@ func renewOn(ctx context.Context, r *operation.Run, report workflow.Reporter, j 
 	if failed != "" {
 		text, _ := said(ctx, r.Pods, j)
 		f := finding.New("OCA-4406", "The certificates of node "+node+" were not renewed", failed,
-			"on "+node+": ocadm certs renew, and read its output; the operator retries automatically")
+			"on "+node+": ocadm certs renew, and read its output; "+again(r.Operation))
 		if text != "" {
 			f = f.With(strings.Split(text, "\n")...)
 		}

@@ -100,6 +100,24 @@ func jobsEnd(t *testing.T, ends map[string]end, asked *[]string) client.WithWatc
 		WithInterceptorFuncs(interceptor.Funcs{Create: create}).Build()
 }
 
+// Only what is due is renewed again by itself: the remedy of a failed renewal of everything must not promise that.
+func TestRemedyOfRenewal(t *testing.T) {
+	for all, want := range map[bool]string{false: "the operator retries automatically", true: "ocadm certs renew --all "} {
+		synctest.Test(t, func(t *testing.T) {
+			var asked []string
+			k := jobsEnd(t, map[string]end{"a": {true, false}}, &asked)
+			o := renewed(v1alpha1.OperationRunning, time.Now())
+			o.Namespace, o.Spec.RenewCertificates = "onecloud", &v1alpha1.RenewCertificatesParameters{All: all}
+			r := &operation.Run{Operation: o, Means: operation.Means{Client: k, Direct: k}}
+			r.Pods = k
+			list := finding.Of(renewer{"image:1"}.renew(t.Context(), r, silent{}))
+			if len(list) != 1 || !strings.Contains(list[0].Remedy, want) {
+				t.Errorf("all %t: %+v", all, list)
+			}
+		})
+	}
+}
+
 // A node on which the Job cannot run does not block the renewal of the others; one on which it failed does. All failures are reported.
 func TestRenewGoesOn(t *testing.T) {
 	for name, c := range map[string]struct {
