@@ -40,7 +40,8 @@ func OtherSettings(changed []string) error {
 		return nil
 	}
 	return finding.New(CodeOtherSettings, "The cluster has different settings for the cloud", strings.Join(changed, "; "),
-		"use the earlier values; a cloud that exists gets another database server with ocadm cluster move-database; to start over: ocadm reset, or on a cluster that another tool created: ocadm operator uninstall --delete-data")
+		"use the earlier values; a cloud that exists gets another database server with ocadm cluster move-database; "+
+			"to start over: ocadm reset, or on a cluster that another tool created: ocadm operator uninstall --delete-data")
 }
 
 // Guarded returns p with a check before Run that the cloud's settings match those in the cluster.

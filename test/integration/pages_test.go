@@ -25,12 +25,12 @@ import (
 
 // ranBy maps commands of the pages that need machines, a bucket or more time to the tests that run them.
 var ranBy = map[string]string{
-	"age-keygen -o key.txt":                                                                                     "TestDisaster",
-	"ocadm cluster update --version v4.0.4 --rehearse --wait":                                                   "TestRehearsal",
-	"ocadm cluster rollback --to 3 --keep-databases --wait":                                                     "TestPoller",
-	"ocadm cluster backup create --to s3://backups/cloud --s3-endpoint s3.example.com --recipient age1…":        "TestStore",
-	"ocadm init --bundle ocadm.bundle --restore-from FILE --identity key.txt":                                   "TestDisaster",
-	"ocadm join 10.0.0.20 --token … --discovery-token-ca-cert-hash sha256:… --enable-host-agent":                "TestDisaster",
+	"age-keygen -o key.txt":                                                                                                           "TestDisaster",
+	"ocadm cluster update --version v4.0.4 --rehearse --wait":                                                                         "TestRehearsal",
+	"ocadm cluster rollback --to 3 --keep-databases --wait":                                                                           "TestPoller",
+	"ocadm cluster backup create --to s3://backups/cloud --s3-endpoint s3.example.com --recipient age1…":                              "TestStore",
+	"ocadm init --bundle ocadm.bundle --restore-from FILE --identity key.txt":                                                         "TestDisaster",
+	"ocadm join 10.0.0.20 --token … --discovery-token-ca-cert-hash sha256:… --enable-host-agent":                                      "TestDisaster",
 	"ocadm cluster move-database --database-host 10.0.0.9 --database-user ocadm --database-password-file /root/mysql-password --wait": "TestMoveDatabaseFails",
 	"ocadm cluster backup restore FILE --identity key.txt --database-host 10.0.0.9 --database-user ocadm --database-password-file " +
 		"/root/mysql-password --load-balancer-endpoint 10.0.0.20 --wait": "TestBackup",
