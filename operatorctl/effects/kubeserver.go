@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 
 	"yunion.io/x/ocadm/internal/identity"
 	"yunion.io/x/ocadm/operatorctl/component"
@@ -26,7 +25,7 @@ type software struct {
 }
 
 // install requests software from kubeserver. It repeats the request, with the current settings, when they change and in the audit. It first removes
-// software whose installation failed: kubeserver does not retry by itself.
+// software whose installation failed: kubeserver does not retry by itself. Software whose update failed holds data and is only updated again.
 func install(ctx context.Context, s session, in Input, list []software) (bool, error) {
 	k8s := s.id.Records(s.URL("kubeserver")).Hiding(slices.Collect(maps.Values(in.Credentials))...)
 	var state map[string]struct {
@@ -59,11 +58,16 @@ func installOne(ctx context.Context, k8s identity.Records, in Input, s software,
 		"imageRepository": map[string]any{"url": in.Cluster.Spec.ImageRepository},
 	}
 	switch {
-	case strings.HasSuffix(status, "_fail"):
+	case slices.Contains([]string{"deploy_fail", "undeploy_fail", "delete_fail"}, status):
 		if err := perform("disable-component", map[string]any{"type": s.name}); err != nil {
 			return false, err
 		}
 		return true, fmt.Errorf("kubeserver could not install %s: its status was %s; the installation was removed and is retried", s.name, status)
+	case status == "update_fail":
+		if err := perform("update-component", params); err != nil {
+			return false, err
+		}
+		return true, fmt.Errorf("kubeserver could not update %s: its status was %s; the update was requested again", s.name, status)
 	case enabled:
 		return false, perform("update-component", params)
 	}
