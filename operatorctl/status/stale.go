@@ -3,6 +3,7 @@
 package status
 
 import (
+	"strconv"
 	"strings"
 	"time"
 
@@ -49,16 +50,33 @@ func periodOf(schedule string) time.Duration {
 	if len(fields) != 5 {
 		return 0
 	}
-	every := func(i int) bool { return strings.HasPrefix(fields[i], "*") || fields[i] == "?" }
+	hours, days, months, weekdays := stepOf(fields[1], 24), stepOf(fields[2], 31), stepOf(fields[3], 12), stepOf(fields[4], 7)
 	switch {
-	case !every(3):
+	case months == 12:
 		return 366 * day
-	case !every(2) && every(4):
-		return 31 * day
-	case !every(4):
-		return 7 * day
-	case !every(1):
-		return day
+	case months > 1:
+		return time.Duration(months) * 31 * day
+	case days > 1 && weekdays > 1: // it runs on days of either kind
+		return time.Duration(min(days, weekdays)) * day
+	case days > 1 || weekdays > 1:
+		return time.Duration(max(days, weekdays)) * day
 	}
-	return time.Hour
+	return time.Duration(hours) * time.Hour
+}
+
+// stepOf returns how many units may pass between two values of a field of a schedule: 1 for "*", N for "*/N", all for other lists and ranges.
+func stepOf(field string, all int) int {
+	first, _, _ := strings.Cut(field, ",") // further values only add runs
+	values, step, stepped := strings.Cut(first, "/")
+	if values != "*" && values != "?" {
+		return all
+	}
+	if !stepped {
+		return 1
+	}
+	n, err := strconv.Atoi(step)
+	if err != nil || n < 1 {
+		return all
+	}
+	return min(n, all)
 }

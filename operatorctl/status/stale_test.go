@@ -14,6 +14,9 @@ import (
 func TestPeriods(t *testing.T) {
 	for schedule, want := range map[string]time.Duration{
 		"0 2 * * *": day, "0 2,14 * * *": day, "*/5 * * * *": time.Hour, "0 * * * *": time.Hour, "0 2 * * 1": 7 * day, "0 2 1 * *": 31 * day, "0 2 1 1 *": 366 * day,
+		"0 */6 * * *": 6 * time.Hour, "0 */12 * * *": 12 * time.Hour, "0 */1 * * *": time.Hour, "0 */30 * * *": day, "0 */6,3 * * *": 6 * time.Hour,
+		"0 8-17/3 * * *": day, "0 ?/2 ? * ?": 2 * time.Hour, "0 */x * * *": day, "0 3 */3 * *": 3 * day, "0 3 */40 * *": 31 * day, "0 3 * * */2": 2 * day,
+		"0 3 */3 * 1": 3 * day, "0 3 1 * 1": 7 * day, "0 */6 * * 1": 7 * day, "0 3 1 */3 *": 93 * day, "0 3 1 1,7 *": 366 * day,
 		"@daily": day, "@every 90m": 90 * time.Minute, "@every nonsense": 0, "": 0, "0 2": 0,
 	} {
 		if got := periodOf(schedule); got != want {
@@ -43,5 +46,22 @@ func TestStale(t *testing.T) {
 	job.Spec.Suspend = new(true)
 	if w := WorkloadOf(job, Seen{Now: made.Add(200 * time.Hour)}); w.Stalled != "" {
 		t.Error(w.Stalled)
+	}
+}
+
+// A CronJob whose runs all succeed is stale at no time.
+func TestHealthySteps(t *testing.T) {
+	last := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	for schedule, next := range map[string]time.Duration{"0 */6 * * *": 6 * time.Hour, "0 */12 * * *": 12 * time.Hour, "0 3 */3 * *": 72 * time.Hour, "0 3 1 */3 *": 90 * day} {
+		job := &batchv1.CronJob{Spec: batchv1.CronJobSpec{Schedule: schedule}}
+		job.CreationTimestamp = metav1.NewTime(last.Add(-1000 * time.Hour))
+		at := metav1.NewTime(last)
+		job.Status.LastSuccessfulTime, job.Status.LastScheduleTime = &at, &at
+		if why, _ := stale(job, last.Add(next-time.Minute)); why != "" {
+			t.Errorf("%q, a minute before its next run: %s", schedule, why)
+		}
+		if why, _ := stale(job, last.Add(3*next+24*time.Hour)); why == "" {
+			t.Errorf("%q stopped, and is not stale", schedule)
+		}
 	}
 }
