@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	"yunion.io/x/ocadm/internal/identity"
 	"yunion.io/x/ocadm/operatorctl/component"
@@ -27,7 +28,11 @@ type software struct {
 // install requests software from kubeserver. It repeats the request, with the current settings, when they change and in the audit. It first removes
 // software whose installation failed: kubeserver does not retry by itself. Software whose update failed holds data and is only updated again.
 func install(ctx context.Context, s session, in Input, list []software) (bool, error) {
-	k8s := s.id.Records(s.URL("kubeserver")).Hiding(slices.Collect(maps.Values(in.Credentials))...)
+	hide := slices.Collect(maps.Values(in.Credentials))
+	for _, software := range list {
+		hide = append(hide, secretsIn(software.settings)...)
+	}
+	k8s := s.id.Records(s.URL("kubeserver")).Hiding(hide...)
 	var state map[string]struct {
 		Enabled bool   `json:"enabled"`
 		Status  string `json:"status"`
@@ -47,6 +52,21 @@ func install(ctx context.Context, s session, in Input, list []software) (bool, e
 		})
 	}
 	return each(writes...)
+}
+
+// secretsIn returns the secrets in settings: a user may have set them in the spec.
+func secretsIn(settings map[string]any) (out []string) {
+	for key, value := range settings {
+		switch v := value.(type) {
+		case map[string]any:
+			out = append(out, secretsIn(v)...)
+		case string:
+			if key = strings.ToLower(strings.ReplaceAll(key, "_", "")); strings.HasSuffix(key, "password") || strings.HasSuffix(key, "secret") || key == "secretkey" {
+				out = append(out, v)
+			}
+		}
+	}
+	return out
 }
 
 func installOne(ctx context.Context, k8s identity.Records, in Input, s software, enabled bool, status string) (bool, error) {

@@ -3,6 +3,7 @@
 package effects
 
 import (
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -11,6 +12,9 @@ import (
 	"strings"
 	"testing"
 
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/internal/identity"
 	"yunion.io/x/ocadm/operatorctl/component"
 )
@@ -62,6 +66,36 @@ func TestOnlyFailedInstallationsAreRemoved(t *testing.T) {
 		_, err := installMinio(t.Context(), kubeserver(t, c.status, c.enabled, &actions, nil), in)
 		if !slices.Equal(actions, c.want) || (err != nil) != c.fails {
 			t.Errorf("%s: %q, %v", c.status, actions, err)
+		}
+	}
+}
+
+// kubeserver quotes the request in its error. The secrets that a user has set in the spec do not appear in the status.
+func TestSecretsOfTheSpecAreHidden(t *testing.T) {
+	raw := func(text string) *runtime.RawExtension { return &runtime.RawExtension{Raw: []byte(text)} }
+	spec := &component.Spec{MonitorStack: v1alpha1.MonitorStackSpec{
+		Minio:   raw(`{"secretKey":"S3cret-of-minio"}`),
+		Grafana: raw(`{"adminPassword":"S3cret-of-grafana","oauth":{"enabled":true,"clientId":"grafana","clientSecret":"S3cret-of-oauth"}}`),
+		Loki:    raw(`{"objectStoreConfig":{"endpoint":"s3.example.com","accessKey":"loki","secretKey":"S3cret-of-loki"}}`),
+	}}
+	refuse := func(w http.ResponseWriter, r *http.Request) {
+		var body map[string]json.RawMessage
+		_ = json.NewDecoder(r.Body).Decode(&body)
+		text := string(body["kubecluster"])
+		at := max(0, strings.Index(text, "S3cret")-50)
+		w.WriteHeader(http.StatusBadRequest)
+		_ = json.NewEncoder(w).Encode(map[string]any{"error": map[string]any{"code": 400, "details": "invalid: " + text[at:]}})
+	}
+	in := Input{Cluster: component.Cluster{Spec: spec}}
+	for name, settings := range monitorStackWanted(in) {
+		_, err := install(t.Context(), kubeserver(t, "init", false, nil, refuse), in, []software{{name, settings.(map[string]any)}})
+		if err == nil || strings.Contains(err.Error(), "S3cret") {
+			t.Errorf("%s: %v", name, err)
+		}
+		for _, action := range []string{"oauth", "grafana", "loki", "minio"} {
+			if b, _ := json.Marshal(settings); strings.Contains(string(b), "S3cret-of-"+action) && !slices.Contains(secretsIn(settings.(map[string]any)), "S3cret-of-"+action) {
+				t.Errorf("%s: the secret of %s is not hidden", name, action)
+			}
 		}
 	}
 }

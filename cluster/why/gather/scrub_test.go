@@ -4,7 +4,9 @@ package gather
 
 import (
 	"context"
+	"encoding/json"
 	"slices"
+	"strings"
 	"testing"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -111,4 +113,35 @@ func TestPatternsHaveLiterals(t *testing.T) {
 			t.Errorf("%s has none", p.re)
 		}
 	}
+}
+
+// The settings of the monitoring stack have no schema. Their secrets appear neither in the REST API nor in support bundles.
+func TestSecretsOfTheMonitoringStack(t *testing.T) {
+	const cloud = `{"metadata":{"name":"default","namespace":"onecloud"},"spec":{"monitorStack":{
+		"grafana":{"adminPassword":"visible?1234","oauth":{"enabled":true,"clientId":"grafana","clientSecret":"k7Jq9fOauthS3cr3t"}},
+		"loki":{"objectStoreConfig":{"accessKey":"an-access-key","secretKey":"a-secret/key"}}}}}`
+	all := []string{"visible?1234", "k7Jq9fOauthS3cr3t", "an-access-key", "a-secret/key"}
+	shows := func(where string, v any) {
+		t.Helper()
+		b, err := json.Marshal(v)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, secret := range all {
+			if strings.Contains(string(b), secret) {
+				t.Errorf("%s shows %s: %s", where, secret, b)
+			}
+		}
+	}
+	var tree any
+	if err := json.Unmarshal([]byte(cloud), &tree); err != nil {
+		t.Fatal(err)
+	}
+	shows("the REST API", Hide(tree))
+	s := &why.Snapshot{Format: why.Format, Cloud: &v1alpha1.OnecloudCluster{}, Logs: []why.Log{{Lines: []string{"login with " + strings.Join(all, " and ")}}}}
+	if err := json.Unmarshal([]byte(cloud), s.Cloud); err != nil {
+		t.Fatal(err)
+	}
+	strip(s)
+	shows("a support bundle", Scrub(s, nil))
 }
