@@ -186,7 +186,7 @@ func desiredFrom(s State, passwords component.Credentials, names map[string]stri
 	for _, key := range slices.Sorted(maps.Keys(passwords)) {
 		fmt.Fprintf(h, "%s=%q\n", key, passwords[key])
 	}
-	recorded := s.Cloud.Status.Effects
+	recorded := onRecord(s.Cloud)
 	d := &Desired{Cluster: component.Cluster{Namespace: s.Cloud.Namespace, Name: s.Cloud.Name}}
 	for _, one := range s.Catalog.components {
 		c := &target{Resolved: component.Resolved{Component: one}}

@@ -177,14 +177,15 @@ func (a actor) purgeDatabases(ctx context.Context, m *cloud, s State) error {
 	passwords, names := secrets.Split(s.Live.secret(secrets.CredentialsSecret(s.Cloud.Name)))
 	s.Secrets.credentials = s.Live.secret(secrets.CredentialsSecret(s.Cloud.Name))
 	clients := a.clients(m, s, component.Cluster{}, passwords, nil)
+	recorded := onRecord(s.Cloud)
 	var earlier []component.Component // recorded as created by this cloud, perhaps before databases were marked
 	for _, c := range a.catalog.components {
-		if s.Cloud.Spec.Clickhouse.Host != "" && c.UsesClickHouse() && s.Cloud.Status.Effects["clickhouse/"+c.Name] != "" {
+		if c.UsesClickHouse() && recorded["clickhouse/"+c.Name] != "" {
 			if err := effects.DropClickHouse(ctx, clients, c.Renamed(names), passwords); err != nil {
 				return fmt.Errorf("dropping the databases of the cloud: %w", err)
 			}
 		}
-		if c.Database != nil && s.Cloud.Status.Effects["database/"+c.Name] != "" {
+		if c.Database != nil && recorded["database/"+c.Name] != "" {
 			earlier = append(earlier, c.Renamed(names))
 		}
 	}

@@ -14,6 +14,7 @@ import (
 
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/internal/wait"
+	"yunion.io/x/ocadm/operatorctl/admission"
 	"yunion.io/x/ocadm/operatorctl/component"
 	"yunion.io/x/ocadm/operatorctl/effects"
 	"yunion.io/x/ocadm/operatorctl/engine"
@@ -159,12 +160,24 @@ func (s State) seen() status.Seen {
 	return status.Seen{Pods: s.Live.pods, Nodes: s.Live.nodes, Now: s.Now}
 }
 
+// onRecord returns the hashes of the effects in status. Those in ClickHouse do not count if the status is from a time with another server, or none: a
+// database or account of the same name on this one may be someone else's.
+func onRecord(cr *v1alpha1.OnecloudCluster) map[string]string {
+	out := map[string]string{}
+	before, now := cr.Status.Fixed, admission.Fixed(&cr.Spec)
+	moved := cr.Spec.Clickhouse.Host == "" ||
+		len(before) > 0 && (before["clickhouse.host"] != now["clickhouse.host"] || before["clickhouse.port"] != now["clickhouse.port"])
+	for key, hash := range cr.Status.Effects {
+		if !moved || !strings.HasPrefix(key, "clickhouse/") {
+			out[key] = hash
+		}
+	}
+	return out
+}
+
 // recorded returns the hashes of the completed effects. Effects that are not planned now (of a disabled component) keep theirs.
 func (s State) recorded() map[string]string {
-	out := map[string]string{}
-	for key, hash := range s.Cloud.Status.Effects {
-		out[key] = hash
-	}
+	out := onRecord(s.Cloud)
 	if s.Releases.rollout != nil {
 		maps.Copy(out, s.Releases.rollout.forgotten)
 		maps.DeleteFunc(out, func(_, hash string) bool { return hash == "" })

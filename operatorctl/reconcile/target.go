@@ -251,7 +251,7 @@ func invalidOptions(configMap string, problems []*options.Problem, running bool)
 // planEffects lists the effects outside Kubernetes.
 func planEffects(s State, d *Desired) []effects.Effect {
 	in := effects.Input{
-		Cluster: d.Cluster, Order: d.catalog.order, Credentials: d.Credentials, Salt: string(s.Cloud.UID), Recorded: s.Cloud.Status.Effects,
+		Cluster: d.Cluster, Order: d.catalog.order, Credentials: d.Credentials, Salt: string(s.Cloud.UID), Recorded: onRecord(s.Cloud),
 		Options: map[string]map[string]any{}, Values: d.options.values, Emptied: render.Emptied(d.options.chosen), ClientCertificate: d.Certificates.EtcdClient,
 		Adopt: effects.ParseAdoption(s.Cloud.Annotations[v1alpha1.AnnotationAdoptDatabases]), ReplicaDown: map[string]bool{},
 		LastWords: map[string]map[string]string{}, State: map[string]map[string]string{},
