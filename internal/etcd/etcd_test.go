@@ -377,3 +377,18 @@ func TestIsUnavailable(t *testing.T) {
 		}
 	}
 }
+
+// A member without data that is to join a cluster of which no member serves ends and says why.
+func TestNoClusterToJoin(t *testing.T) {
+	c := startCluster(t, 3)
+	for _, n := range []string{"m-0", "m-1", "m-2"} {
+		if log := c.stop(n); FoundNone(log) {
+			t.Errorf("%s has data: %s", n, log)
+		}
+	}
+	c.root = t.TempDir()
+	c.start("m-0", "existing")
+	if log := c.ends("m-0"); !FoundNone(log) || LostDisk(log) {
+		t.Errorf("it ended with: %s", log)
+	}
+}

@@ -19,6 +19,11 @@ var ErrOtherLearner error = rpctypes.ErrTooManyLearners
 // LostDisk reports whether, according to its log, an etcd ended because it was a member before but found no data.
 func LostDisk(log string) bool { return strings.Contains(log, "has already been bootstrapped") }
 
+// FoundNone reports whether, according to its log, an etcd without data ended because no other member told it about the cluster that it is to join.
+func FoundNone(log string) bool {
+	return strings.Contains(log, "could not retrieve cluster information from the given URLs")
+}
+
 // Replace makes room for the successor of a member that has lost its data: it removes the member, and adds one at the same address. Data under the
 // old identity must not come back, because the others rely on what that member had acknowledged. The successor must start with
 // --initial-cluster-state=existing; allow is called to arrange that as soon as the old member is removed, and when Replace is repeated. Replace does

@@ -30,9 +30,24 @@ func lostEtcd(in Input) (lost []string) {
 	return lost
 }
 
-// etcdWanted makes the maintenance due when a member has lost its disk, and until its successor has joined.
+// emptyEtcd reports whether all members have no data and look for a cluster to join: there is none, so they must form one.
+func emptyEtcd(in Input) bool {
+	members := in.Cluster.Components[etcdName].Replicas
+	for i := range members {
+		if !etcd.FoundNone(in.LastWords[etcdName][fmt.Sprintf("%s-%d", in.Cluster.Object(etcdName), i)]) {
+			return false
+		}
+	}
+	return members > 0 && in.State[etcdName] != nil
+}
+
+// etcdWanted makes the maintenance due when a member has lost its disk, until its successor has joined, and when no member has data.
 func etcdWanted(in Input) map[string]any {
-	return map[string]any{"lost": lostEtcd(in), "joining": in.State[etcdName]}
+	out := map[string]any{"lost": lostEtcd(in), "joining": in.State[etcdName]}
+	if emptyEtcd(in) {
+		out["empty"] = true
+	}
+	return out
 }
 
 // etcdNeeds lets the maintenance start when all members serve, or when they need it in order to serve.
@@ -52,6 +67,9 @@ func keepEtcd(ctx context.Context, cl Clients, in Input) (bool, error) {
 			in.Cluster.Namespace, v1alpha1.LabelComponent, etcdName, v1alpha1.LabelInstance, in.Cluster.Instance))
 	}
 	changed, err := tendEtcd(ctx, cl, in, lost)
+	if etcd.IsUnavailable(err) && emptyEtcd(in) {
+		return true, cl.SetState(ctx, etcdName, nil)
+	}
 	if len(lost) == 0 && etcd.IsUnavailable(err) {
 		return changed, nil // its probes report this, and the audit retries when it is back
 	}

@@ -128,6 +128,31 @@ func TestEtcdUnreachable(t *testing.T) {
 	}
 }
 
+const foundNone = `{"level":"fatal","msg":"discovery failed","error":"cannot fetch cluster info from peer urls: could not retrieve cluster information from the given URLs"}`
+
+// Members that all have no data form a new cluster instead of joining one. As long as one may have data, nothing changes.
+func TestEmptyEtcdStartsAnew(t *testing.T) {
+	words := map[string]string{"default-etcd-0": foundNone, "default-etcd-1": foundNone}
+	for _, third := range []string{"", "panic: something else", alreadyMember, foundNone} {
+		in, _, _ := etcdInput(t, 3, words)
+		in.State[etcdName] = map[string]string{component.EtcdInitialState: "existing"}
+		before := in.setup(in.Cluster.Components[etcdName], "etcd-upkeep")
+		words["default-etcd-2"] = third
+		now := in.setup(in.Cluster.Components[etcdName], "etcd-upkeep")
+		r := taskRecord{state: in.State[etcdName]}
+		_, err := keepEtcd(t.Context(), r.clients(refuse), in)
+		anew := third == foundNone
+		if (r.state == nil) != anew || anew && (err != nil || now.Hash == before.Hash) {
+			t.Errorf("the third says %q: state %v, %v", third, r.state, err)
+		}
+		delete(words, "default-etcd-2")
+	}
+	in, _, _ := etcdInput(t, 3, map[string]string{"default-etcd-0": foundNone, "default-etcd-1": foundNone, "default-etcd-2": foundNone})
+	if emptyEtcd(in) {
+		t.Error("there is nothing to clear")
+	}
+}
+
 // A full etcd with the cloud's certificates accepts writes again.
 func TestEtcdNoSpace(t *testing.T) {
 	in, reqs, ca := etcdInput(t, 1, nil)

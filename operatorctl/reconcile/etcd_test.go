@@ -8,6 +8,7 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
@@ -85,5 +86,36 @@ func TestStateForPods(t *testing.T) {
 	}
 	if err := b.api.Get(t.Context(), client.ObjectKeyFromObject(cm), cm); client.IgnoreNotFound(err) != nil || err == nil {
 		t.Errorf("taken back: %v", err)
+	}
+}
+
+// An etcd that is recreated while a member was joining starts anew: without the earlier members, there is nothing to join.
+func TestRecreatedEtcdStartsAnew(t *testing.T) {
+	cr := newCloud()
+	cr.Spec.Etcd.Size = 3
+	b := newBench(t, interceptor.Funcs{}, cr)
+	b.reconcile()
+	s := State{Cloud: b.cloud(), Live: Live{namespace: cr.Namespace, instance: v1alpha1.InstancePrefix + cr.Name}}
+	joining := map[string]string{component.EtcdInitialState: "existing"}
+	if err := b.r.acts.setState(s, component.Cluster{Name: cr.Name})(t.Context(), "etcd", joining); err != nil {
+		t.Fatal(err)
+	}
+	state := func() error {
+		return b.api.Get(t.Context(), client.ObjectKey{Namespace: cr.Namespace, Name: "default-etcd-state"}, &corev1.ConfigMap{})
+	}
+	b.reconcile()
+	if err := state(); err != nil {
+		t.Fatalf("the state of a running etcd is gone: %v", err)
+	}
+	now := b.cloud()
+	now.Spec.Etcd.Disable = new(true)
+	if err := b.api.Update(t.Context(), now); err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		b.reconcile()
+	}
+	if err := state(); !apierrors.IsNotFound(err) {
+		t.Errorf("new members would look for the earlier ones: %v", err)
 	}
 }

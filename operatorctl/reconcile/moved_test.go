@@ -12,7 +12,9 @@ import (
 
 // The record of a database in ClickHouse counts for the server that it was made on: on another one, ownership is checked again.
 func TestRecordOfAnotherClickHouseServer(t *testing.T) {
-	at := func(host string) map[string]string { return map[string]string{"region": "region0", "clickhouse.host": host, "clickhouse.port": "9000"} }
+	at := func(host string) map[string]string {
+		return map[string]string{"region": "region0", "clickhouse.host": host, "clickhouse.port": "9000"}
+	}
 	for _, c := range []struct {
 		about  string
 		fixed  map[string]string

@@ -291,6 +291,11 @@ func planCleanup(s State, d *Desired) cleanup {
 		}
 		out.deletes = append(out.deletes, key)
 	}
+	for _, c := range d.Components { // a recreated etcd does not join the earlier one
+		if cm := s.Live.configMap(d.Cluster.State(c.Name)); cm != nil && !c.Enabled && !kept[c.Name] {
+			out.deletes = append(out.deletes, coreKey("ConfigMap", s.Live.namespace, cm.Name))
+		}
+	}
 	planLeftovers(s, d, seen, &out)
 	revisions := slices.Sorted(maps.Keys(s.Releases.kept))
 	for _, revision := range revisions[:max(0, len(revisions)-release.Keep)] {
