@@ -94,9 +94,11 @@ const Finalizer = "onecloud.yunion.io/cloud"
 const (
 	SecretCredentials = "credentials"
 	SecretCerts       = "certs"
-	SecretEtcdServer  = "etcd-server"
-	SecretEtcdPeer    = "etcd-peer"
-	SecretEtcdClient  = "etcd-client"
+	// SecretIngressCerts holds the service certificate for the Ingress if a user provides it.
+	SecretIngressCerts = "ingress-certs"
+	SecretEtcdServer   = "etcd-server"
+	SecretEtcdPeer     = "etcd-peer"
+	SecretEtcdClient   = "etcd-client"
 )
 
 // DatabaseSecret is the Secret with the administrator's password for a database server outside the cluster. ocadm init creates it.

@@ -37,6 +37,8 @@ type Inputs struct {
 	AdminPasswordTaken bool
 	// CertHash and EtcdHash change with the mounted certificates, so that the pods roll.
 	CertHash, EtcdHash string
+	// CertSupplied is true if a user provides the service certificate.
+	CertSupplied bool
 }
 
 // Cluster holds what all components of one cloud share.

@@ -11,7 +11,10 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
@@ -131,5 +134,61 @@ func TestSuppliedCertificates(t *testing.T) {
 		if _, err := b.r.Reconcile(t.Context(), request()); err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), v1alpha1.AnnotationSupplied) {
 			t.Errorf("want %q: %v", want, err)
 		}
+	}
+}
+
+// The Ingress presents the certificate that a user supplies, without keys that only an Ingress reads, and the operator's before and after.
+func TestIngressPresentsTheSuppliedCertificate(t *testing.T) {
+	ca, err := pki.NewCA(b0, "of the house", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pair, err := pki.Issue(ca, pki.Request{CommonName: "cloud", DNSNames: []string{"*.onecloud.svc"}, NotBefore: b0, Usage: pki.Server})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := newBench(t, interceptor.Funcs{}, newCloud())
+	presents := func() ([]byte, string) {
+		t.Helper()
+		for range 2 {
+			b.settleAll()
+		}
+		web := &networkingv1.Ingress{}
+		b.get(web, "default-web")
+		s := &corev1.Secret{}
+		b.get(s, web.Spec.TLS[0].SecretName)
+		if _, err := pki.ParsePair(s.Data[corev1.TLSCertKey], s.Data[corev1.TLSPrivateKeyKey]); err != nil {
+			t.Fatalf("Secret %s: %v", s.Name, err)
+		}
+		if s.Name != "default-certs" && s.Type != corev1.SecretTypeTLS {
+			t.Errorf("Secret %s has type %q", s.Name, s.Type)
+		}
+		return s.Data[corev1.TLSCertKey], s.Name
+	}
+	if _, name := presents(); name != "default-certs" {
+		t.Errorf("the Ingress reads %s", name)
+	}
+	own := &corev1.Secret{}
+	b.get(own, "default-certs")
+	before := own.DeepCopy()
+	own.Annotations = map[string]string{v1alpha1.AnnotationSupplied: "true"}
+	maps.Copy(own.Data, pairData(t, pair, "service")) // tls.crt and tls.key remain the operator's
+	own.Data["ca.crt"] = ca.CertPEM()
+	if err := b.api.Update(t.Context(), own); err != nil {
+		t.Fatal(err)
+	}
+	if crt, name := presents(); !bytes.Equal(crt, pair.CertPEM()) {
+		t.Errorf("the Ingress presents another certificate, from %s", name)
+	}
+	b.get(own, "default-certs")
+	own.Annotations, own.Data = nil, before.Data
+	if err := b.api.Update(t.Context(), own); err != nil {
+		t.Fatal(err)
+	}
+	if crt, name := presents(); bytes.Equal(crt, pair.CertPEM()) || name != "default-certs" {
+		t.Errorf("the Ingress still presents the supplied certificate, from %s", name)
+	}
+	if err := b.api.Get(t.Context(), client.ObjectKey{Namespace: own.Namespace, Name: "default-ingress-certs"}, own); !apierrors.IsNotFound(err) {
+		t.Errorf("the copy remains: %v", err)
 	}
 }

@@ -171,7 +171,7 @@ func desiredFrom(s State, passwords component.Credentials, names map[string]stri
 		fmt.Fprintln(h, "held", s.Releases.current.Revision)
 	}
 	fmt.Fprintln(h, s.Cloud.UID, s.Cloud.Generation, s.Cloud.Spec.Version, s.address(), resolve.LastImages(&s.Cloud.Status), names, s.Live.instance,
-		s.Secrets.current.CertHash, s.Secrets.current.EtcdHash, s.passwordTaken())
+		s.Secrets.current.CertHash, s.Secrets.current.EtcdHash, s.Secrets.current.Status.Supplied, s.passwordTaken())
 	for _, key := range slices.Sorted(maps.Keys(s.Cloud.Annotations)) {
 		if strings.HasPrefix(key, v1alpha1.GroupVersion.Group+"/") {
 			fmt.Fprintf(h, "%s=%q\n", key, s.Cloud.Annotations[key])

@@ -47,6 +47,7 @@ func (s State) then(now component.Credentials) (past State, passwords component.
 		}
 	}
 	past.Secrets.current.CertHash, past.Secrets.current.EtcdHash = from.CertHash, from.EtcdHash
+	past.Secrets.current.Status.Supplied = from.CertSupplied
 	if from.EtcdHash != s.Secrets.current.EtcdHash {
 		past.Secrets.current.EtcdClient = identity.Certificate{}
 	}

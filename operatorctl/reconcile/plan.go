@@ -19,6 +19,7 @@ import (
 	"yunion.io/x/ocadm/operatorctl/effects"
 	"yunion.io/x/ocadm/operatorctl/engine"
 	"yunion.io/x/ocadm/operatorctl/release"
+	"yunion.io/x/ocadm/operatorctl/secrets"
 	"yunion.io/x/ocadm/operatorctl/status"
 )
 
@@ -295,6 +296,9 @@ func planCleanup(s State, d *Desired) cleanup {
 		if cm := s.Live.configMap(d.Cluster.State(c.Name)); cm != nil && !c.Enabled && !kept[c.Name] {
 			out.deletes = append(out.deletes, coreKey("ConfigMap", s.Live.namespace, cm.Name))
 		}
+	}
+	if name := secrets.IngressSecret(s.Cloud.Name); !d.Certificates.Status.Supplied && s.Live.secret(name) != nil {
+		out.deletes = append(out.deletes, coreKey("Secret", s.Live.namespace, name))
 	}
 	planLeftovers(s, d, seen, &out)
 	revisions := slices.Sorted(maps.Keys(s.Releases.kept))

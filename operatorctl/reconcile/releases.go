@@ -226,7 +226,7 @@ func rendered(s State, d *Desired) release.From {
 	f := release.From{
 		Cloud:       &v1alpha1.OnecloudCluster{TypeMeta: s.Cloud.TypeMeta, ObjectMeta: *s.Cloud.ObjectMeta.DeepCopy(), Spec: *s.Cloud.Spec.DeepCopy()},
 		Credentials: map[string]string{}, CertHash: d.Certificates.CertHash, EtcdHash: d.Certificates.EtcdHash,
-		Address: s.Live.address, Instance: s.Live.instance, PasswordTaken: d.passwordTaken,
+		Address: s.Live.address, Instance: s.Live.instance, PasswordTaken: d.passwordTaken, CertSupplied: d.Certificates.Status.Supplied,
 	}
 	for _, c := range s.Cloud.Status.Components {
 		f.Cloud.Status.Components = append(f.Cloud.Status.Components, v1alpha1.ComponentStatus{Name: c.Name, Image: c.Image, Pinned: c.Pinned})
@@ -293,7 +293,7 @@ func reasons(s State, n *release.Release) (by string, why []string) {
 		is   bool
 		text string
 	}{
-		{then.CertHash != n.From.CertHash || then.EtcdHash != n.From.EtcdHash, "certificates"},
+		{then.CertHash != n.From.CertHash || then.EtcdHash != n.From.EtcdHash || then.CertSupplied != n.From.CertSupplied, "certificates"},
 		{then.PasswordTaken != n.From.PasswordTaken, "the administrator's password is set"},
 		{s.Releases.current.Operator != n.Operator, fmt.Sprintf("operator %s → %s", s.Releases.current.Operator, n.Operator)},
 	} {

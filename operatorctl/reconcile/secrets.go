@@ -145,11 +145,15 @@ func certificateNames(s State) []string {
 func certificateObjects(s State) []client.Object {
 	var out []client.Object
 	for _, made := range s.Secrets.current.Secrets {
-		out = append(out, own(s.Cloud, &corev1.Secret{
+		secret := &corev1.Secret{
 			TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Secret"},
 			ObjectMeta: metav1.ObjectMeta{Name: made.Name, Namespace: s.Cloud.Namespace, Labels: labels(s)},
 			Data:       made.Data,
-		}))
+		}
+		if made.Name == secrets.IngressSecret(s.Cloud.Name) {
+			secret.Type = corev1.SecretTypeTLS
+		}
+		out = append(out, own(s.Cloud, secret))
 	}
 	return out
 }

@@ -126,7 +126,7 @@ func (d *Desired) draw(s State, c *target) ([]piece, error) {
 func inputs(d *Desired, c *target) component.Inputs {
 	return component.Inputs{
 		Cluster: d.Cluster, Self: c.Resolved, Credentials: d.Credentials, CertHash: d.Certificates.CertHash, EtcdHash: d.Certificates.EtcdHash,
-		AdminPasswordTaken: d.passwordTaken,
+		AdminPasswordTaken: d.passwordTaken, CertSupplied: d.Certificates.Status.Supplied,
 	}
 }
 

@@ -73,6 +73,7 @@ type From struct {
 	CertHash, EtcdHash string
 	Address, Instance  string
 	PasswordTaken      bool
+	CertSupplied       bool
 }
 
 // Object is a rendered object.

@@ -58,7 +58,11 @@ func ingresses(in component.Inputs) []client.Object {
 	if class := in.Cluster.Spec.IngressClassName; class != "" {
 		out.Spec.IngressClassName = &class
 	}
-	out.Spec.TLS = []networkingv1.IngressTLS{{SecretName: in.Cluster.Object(v1alpha1.SecretCerts)}}
+	certs := v1alpha1.SecretCerts
+	if in.CertSupplied { // the user's Secret need not have the keys that an Ingress reads
+		certs = v1alpha1.SecretIngressCerts
+	}
+	out.Spec.TLS = []networkingv1.IngressTLS{{SecretName: in.Cluster.Object(certs)}}
 	out.Spec.Rules = []networkingv1.IngressRule{{IngressRuleValue: networkingv1.IngressRuleValue{HTTP: &networkingv1.HTTPIngressRuleValue{
 		Paths: []networkingv1.HTTPIngressPath{{
 			Path: cmp.Or(k.Path, "/"), PathType: new(networkingv1.PathTypePrefix),

@@ -89,6 +89,9 @@ func IsProvided(s *corev1.Secret) bool {
 // CertsSecret returns the name of the Secret with the CA and the service certificate.
 func CertsSecret(cluster string) string { return cluster + "-" + v1alpha1.SecretCerts }
 
+// IngressSecret returns the name of the Secret with the service certificate for the Ingress, which exists if a user provides that certificate.
+func IngressSecret(cluster string) string { return cluster + "-" + v1alpha1.SecretIngressCerts }
+
 // EtcdCASecret returns the name of the Secret with etcd's own CA, which exists if a user provides the service certificate.
 func EtcdCASecret(cluster string) string { return cluster + "-etcd-ca" }
 
@@ -225,6 +228,9 @@ func (p Plan) Apply() (Certificates, error) {
 	service := ca.data
 	if p.provided != nil {
 		service, out.Status.Supplied = p.provided.Data, true
+		out.Secrets = append(out.Secrets, Secret{IngressSecret(p.wanted.Cluster), map[string][]byte{
+			corev1.TLSCertKey: service[keyServiceCert], corev1.TLSPrivateKeyKey: service[keyServiceKey],
+		}})
 	}
 	if err := out.use(service); err != nil {
 		return Certificates{}, err
