@@ -19,7 +19,7 @@ var ErrOtherLearner error = rpctypes.ErrTooManyLearners
 // LostDisk reports whether, according to its log, an etcd ended because it was a member before but found no data.
 func LostDisk(log string) bool { return strings.Contains(log, "has already been bootstrapped") }
 
-// FoundNone reports whether, according to its log, an etcd without data ended because no other member told it about the cluster that it is to join.
+// FoundNone reports whether, according to its log, an etcd without data ended because no member of the cluster that it is to join answered.
 func FoundNone(log string) bool {
 	return strings.Contains(log, "could not retrieve cluster information from the given URLs")
 }

@@ -87,7 +87,7 @@ func Dial(ctx context.Context, t Target, dial DialFunc) (*Conn, error) {
 	return c, nil
 }
 
-// login logs in. A machine has keys of several types, and a fingerprint does not tell the type: login then asks for one type after another, until one fits.
+// login logs in. A machine has keys of several types, and a fingerprint does not show the type: login then asks for one type after another, until one fits.
 func login(ctx context.Context, t Target, dial DialFunc, shown *string) (*ssh.Client, error) {
 	cfg, err := t.config(shown)
 	if err != nil {

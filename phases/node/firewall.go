@@ -82,7 +82,7 @@ func firewalldRuns(ctx context.Context, h *host.Host) (bool, error) {
 	if _, inactive := h.Systemctl(ctx, "is-active", firewalldUnit); inactive != nil && !canceled(ctx) {
 		return false, nil // for example without D-Bus
 	}
-	return false, finding.Errorf(CodeFirewall, "firewalld does not tell its state", firewallCmd+" --state   # or configure the firewall yourself: --firewall manual", "%w", err)
+	return false, finding.Errorf(CodeFirewall, "The state of firewalld cannot be read", firewallCmd+" --state   # or configure the firewall yourself: --firewall manual", "%w", err)
 }
 
 // opening is one thing that firewalld lets through.
@@ -183,7 +183,7 @@ func nodeInterface(h *host.Host) string {
 	return h.Facts.Interface
 }
 
-// undoFirewall closes what was opened. If firewalld is stopped or does not tell its state, it uses the offline tool, which covers only the permanent half.
+// undoFirewall closes what was opened. If firewalld is stopped or does not report its state, it uses the offline tool, which covers only the permanent half.
 func undoFirewall(ctx context.Context, h *host.Host, r workflow.Reporter) error {
 	runs, _ := firewalldRuns(ctx, h)
 	for _, e := range h.Ledger.Created(host.KindFirewall) {
