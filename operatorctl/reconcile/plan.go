@@ -303,7 +303,8 @@ func planCleanup(s State, d *Desired) cleanup {
 	planLeftovers(s, d, seen, &out)
 	revisions := slices.Sorted(maps.Keys(s.Releases.kept))
 	for _, revision := range revisions[:max(0, len(revisions)-release.Keep)] {
-		if revision != s.Cloud.Status.Release.Good && (s.Releases.rollout == nil || revision != s.Releases.rollout.From && revision != s.Releases.rollout.Of) {
+		if revision != s.Cloud.Status.Release.Good && revision != wayBack(s, revisions) &&
+			(s.Releases.rollout == nil || revision != s.Releases.rollout.From && revision != s.Releases.rollout.Of) {
 			out.deletes = append(out.deletes, coreKey("Secret", s.Live.namespace, s.Releases.kept[revision].Name))
 		}
 	}

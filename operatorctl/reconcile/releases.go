@@ -345,3 +345,15 @@ func lastEditor(cloud *v1alpha1.OnecloudCluster) (name string) {
 	}
 	return name
 }
+
+// wayBack returns the latest kept release of another version, 0 if there is none. The last update left it, and the copies of the databases are for it:
+// changes of options since then must not push it out.
+func wayBack(s State, revisions []int) int {
+	for _, revision := range slices.Backward(revisions) {
+		one, err := release.DecodeSummary(s.Releases.kept[revision])
+		if err == nil && s.Releases.current != nil && one.Version != s.Releases.current.Version {
+			return revision
+		}
+	}
+	return 0
+}

@@ -329,6 +329,28 @@ func (b *bench) coldAs(change func(*catalogue)) []string {
 	return wrote
 }
 
+// However many options are changed after an update, the release before it stays: the copies of the databases are for it.
+func TestReleaseBeforeTheUpdateIsKept(t *testing.T) {
+	s := State{Cloud: newCloud()}
+	s.Releases.kept = map[int]*corev1.Secret{}
+	var revisions []int
+	for i, version := range []string{"v4.0.2", "v4.0.2", "v4.0.3", "v4.0.3", "v4.0.3"} {
+		r := release.Release{Summary: release.Summary{Revision: i + 1, Version: version}}
+		secret, err := r.Secret(metav1.ObjectMeta{Name: "default", Labels: map[string]string{}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.Releases.kept[i+1], s.Releases.current = secret, r.Index()
+		revisions = append(revisions, i+1)
+	}
+	if got := wayBack(s, revisions); got != 2 {
+		t.Errorf("release %d", got)
+	}
+	if got := wayBack(s, revisions[2:]); got != 0 {
+		t.Errorf("release %d of the same version", got)
+	}
+}
+
 // The last ten releases are kept, and the last one that served in full.
 func TestReleasesAreKept(t *testing.T) {
 	b := newBench(t, interceptor.Funcs{}, newCloud())

@@ -25,8 +25,8 @@ import (
 	"yunion.io/x/ocadm/operatorctl/engine"
 )
 
-// Keep is the number of releases kept per cloud, in addition to the last one that served in full. MaxSize limits the compressed size in bytes: a
-// Secret may hold 1 MiB.
+// Keep is the number of releases kept per cloud, in addition to the last one that served in full, and the last one of another version. MaxSize limits the
+// compressed size in bytes: a Secret may hold 1 MiB.
 const (
 	Keep    = 10
 	MaxSize = 1000 << 10
