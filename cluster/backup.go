@@ -177,6 +177,9 @@ func (m *making) prepare(ctx context.Context, r workflow.Reporter) error {
 	if err := m.whole(ctx, cr); err != nil {
 		return err
 	}
+	if m.half != "" {
+		m.warn(r, m.keepsOlder())
+	}
 	source, err := archive.Gather(ctx, m.client, cloud, time.Now())
 	if err != nil {
 		return err
@@ -236,8 +239,7 @@ func (m *making) prove(ctx context.Context, r workflow.Reporter) error {
 
 // retain removes older backups. It only warns if that fails, as the new one is good.
 func (m *making) retain(ctx context.Context, r workflow.Reporter) error {
-	if m.half != "" {
-		m.warn(r, m.keepsOlder())
+	if m.half != "" { // prepare has warned
 		return nil
 	}
 	gone, err := m.plan.Retain(ctx)
