@@ -75,7 +75,8 @@ golden: ## Update the golden files; review the diff
 
 ##@ Test
 
-# lint has vetted the same packages. On two cores, half of the time is waiting, so four packages run at once. The three modules read files outside their own directories, whose changes Go's test cache does not notice.
+# lint has vetted the same packages. On two cores, half of the time is waiting, so four packages run at once. The three modules read files outside their own
+# directories, whose changes Go's test cache does not notice.
 .PHONY: unit
 unit: ## Run unit, golden and command-line tests
 	go test -p 4 -vet=off -timeout 60m ./api/... ./cluster/... ./cmd/... ./docs/... ./internal/... ./operatorctl/... ./phases/... ./templates/... ./scripts/... ./test/lab/... ./test/fakecloud/... ./test/scenario/...

@@ -63,7 +63,7 @@ func networkCauses() []Cause {
 			What: "Packets of the pod network do not go between ${from} and ${node}",
 			Why: "a firewall or security group between the nodes drops UDP 8472, or their network carries smaller packets than flannel sends; " +
 				"or a firewall on ${node} drops TCP 10250 from the pod network",
-			Next: "let UDP 8472 through between ${from} and ${node}, both ways; if small packets pass, compare the MTU: on both, ip link show flannel.1",
+			Next: "let UDP 8472 through between ${from} and ${node}, both ways, and TCP 10250 to ${node}; if small packets pass, compare the MTU: on both, ip link show flannel.1",
 			When: (*facts).brokenTunnels},
 		{ID: "flannel-no-cidr", Code: "OCA-5106", Layer: Network, Title: "A node has no range of pod addresses",
 			Why:  "kube-controller-manager has not assigned a podCIDR to the node: the pod network is used up, or not set",

@@ -10,6 +10,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -72,7 +73,11 @@ func Config(kubeconfig string) (*rest.Config, error) {
 	rules := &clientcmd.ClientConfigLoadingRules{Precedence: filepath.SplitList(kubeconfig)}
 	cfg, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{}).ClientConfig()
 	if err != nil {
-		return nil, finding.Errorf("OCA-4202", "Invalid kubeconfig "+kubeconfig, "check the file, or give --kubeconfig FILE", "%w", err)
+		remedy := "check the file, or give --kubeconfig FILE"
+		if slices.ContainsFunc(rules.Precedence, func(f string) bool { _, err := os.ReadFile(f); return errors.Is(err, fs.ErrPermission) }) {
+			remedy = "run the command as root, or give --kubeconfig FILE"
+		}
+		return nil, finding.Errorf("OCA-4202", "Invalid kubeconfig "+kubeconfig, remedy, "%w", err)
 	}
 	return Unlimited(cfg), nil
 }
