@@ -65,10 +65,12 @@ func (s *stake) askAsAdministrator(ctx context.Context, h *host.Host) error {
 	for _, n := range nodes {
 		s.last = s.last && n.Name == s.node
 	}
-	if list, err := cluster.All(ctx, k); err == nil {
-		for _, cr := range list {
-			s.clouds = append(s.clouds, cr.Name)
-		}
+	list, err := cluster.All(ctx, k)
+	if err != nil {
+		return err
+	}
+	for _, cr := range list {
+		s.clouds = append(s.clouds, cr.Name)
 	}
 	if s.last {
 		return nil

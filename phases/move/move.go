@@ -20,6 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"yunion.io/x/ocadm/internal/etcd"
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/internal/vip"
 	"yunion.io/x/ocadm/phases/config"
@@ -87,8 +88,8 @@ type record struct {
 // askTimeout bounds a request to an API server that may be down.
 const askTimeout = 15 * time.Second
 
-// etcdTimeout bounds a request to etcd.
-const etcdTimeout = 8 * time.Second
+// etcdTimeout bounds the question about the members of etcd, which takes longer without a majority.
+const etcdTimeout = etcd.ObserveTimeout + time.Second
 
 // Begin plans a move, and refuses one that cannot work. It changes nothing.
 func Begin(ctx context.Context, h *host.Host, to string, follow bool, now time.Time) (*Move, error) {
