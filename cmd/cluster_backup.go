@@ -6,10 +6,12 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"os/signal"
 	"strconv"
 	"time"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"yunion.io/x/ocadm/cluster"
@@ -78,6 +80,7 @@ func newBackupCreate(a *app) *cobra.Command {
 					if f.output.String() != "table" {
 						return misused("the backup itself goes to standard output", "leave out --output")
 					}
+					signal.Ignore(unix.SIGPIPE) // an error ends the operation, a signal would leave it to the operator
 					b.Out = a.Out
 				} else if b.Place, b.Open, err = s.later(to); err != nil {
 					return err
