@@ -83,7 +83,7 @@ func (l *lines) due(e workflow.Event, matter, line string) bool {
 // rate returns the bytes per second since the first progress of the phase, once a second has passed.
 func (l *lines) rate(e workflow.Event) string {
 	first, ok := l.first[e.Phase]
-	if !ok {
+	if !ok || e.Done < first.Done { // it has begun again, for example to read a file a second time
 		l.first[e.Phase] = e
 		return ""
 	}
