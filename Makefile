@@ -145,12 +145,19 @@ ca-rotation: ## Rotate the CAs of a cluster of CONTROL_PLANES lab machines and a
 powercuts: ## Kill all lab machines of a cloud with CONTROL_PLANES=1 at the same time, ROUNDS=10 times, under load and during updates (half an hour)
 	OCADM_TEST_POWERCUTS=1 OCADM_POWERCUTS_ROUNDS=$(or $(ROUNDS),10) OCADM_POWERCUTS_CONTROL_PLANES=$(CONTROL_PLANES) OCADM_TEST_REQUIRE=1 go test -count=1 -v -timeout 180m -run TestPowerCuts ./test/e2e/
 
+# The machines wait for most of the time, so two tests run at once. The bundle is built first, because both need it.
 .PHONY: e2e
-e2e: ## Test init, join, a cloud, delete, reset and bad input on lab machines
-	mkdir -p bin && sum=$$(scripts/tool.sh test gotestsum gotest.tools/gotestsum) && \
-	OCADM_TEST_REQUIRE=1 "$$sum" --format standard-verbose --hide-summary=skipped,output --jsonfile=bin/e2e.json --post-run-command='go run ./scripts/failures' -- \
-		-count=1 -vet=off -v -timeout 80m ./test/e2e/...
+e2e: bundle ## Test init, join, a cloud, delete, reset and bad input on lab machines
+	@mkdir -p bin && scripts/tool.sh test gotestsum gotest.tools/gotestsum >/dev/null
+	@$(MAKE) --no-print-directory --keep-going --jobs=2 e2e-cloud e2e-others
 	OCADM_TEST_REQUIRE=1 go test -count=1 -vet=off -run TestSameAsTheLab ./internal/bundle/collect
+
+.PHONY: e2e-cloud e2e-others
+e2e-cloud: E2E = -run '^TestCloud$$'
+e2e-others: E2E = -skip '^TestCloud$$'
+e2e-cloud e2e-others:
+	@set -o pipefail; OCADM_TEST_REQUIRE=1 "$$(scripts/tool.sh test gotestsum gotest.tools/gotestsum)" --format standard-verbose --hide-summary=skipped,output --jsonfile=bin/$@.json \
+		--post-run-command='go run ./scripts/failures' -- -count=1 -vet=off -v -timeout 80m $(E2E) ./test/e2e/... 2>&1 | sed -u 's/^/$@: /'
 
 .PHONY: distributions
 distributions: ## Test a cluster on lab machines with Debian 11 and 13, with IPv4 and IPv6 (some minutes each)

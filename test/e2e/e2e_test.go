@@ -139,14 +139,15 @@ func setUp(t *testing.T) *suite {
 	return s
 }
 
-// labName returns a lab name that is unique to this checkout, as others may use the same host.
+// labName returns a lab name that is unique to this checkout, as others may use the same host, and to the test, as make e2e runs two at once.
 func labName(t *testing.T) string {
 	t.Helper()
-	sum := sha256.Sum256([]byte(abs(t, ".")))
+	test, _, _ := strings.Cut(t.Name(), "/")
+	sum := sha256.Sum256([]byte(abs(t, ".") + " " + test))
 	return "e2e-" + hex.EncodeToString(sum[:3])
 }
 
-// lock keeps runs of one checkout from removing each other's machines. The kernel releases it with the process.
+// lock keeps runs of one test in one checkout from removing each other's machines. The kernel releases it with the process.
 func lock(t *testing.T, lab string, log func(string, ...any)) {
 	t.Helper()
 	f, err := os.OpenFile(filepath.Join(os.TempDir(), "ocadm-"+lab+".lock"), os.O_RDWR|os.O_CREATE, 0o600)
