@@ -152,7 +152,7 @@ func noteOthers(ctx context.Context, h *host.Host, r workflow.Reporter) error {
 }
 
 // otherNamespaces returns containerd's namespaces that others use. In Kubernetes' own, that means a container that belongs to no pod. If containerd does not
-// answer, its database tells. One that cannot be read then is of no use to anyone else either.
+// answer, its database is read. One that cannot be read is of no use to anyone else either.
 func otherNamespaces(ctx context.Context, h *host.Host) []string {
 	var others []string
 	if names, err := runCtr(ctx, h, "", "namespaces", "ls", "-q"); err == nil {
