@@ -145,9 +145,9 @@ ca-rotation: ## Rotate the CAs of a cluster of CONTROL_PLANES lab machines and a
 powercuts: ## Kill all lab machines of a cloud with CONTROL_PLANES=1 at the same time, ROUNDS=10 times, under load and during updates (half an hour)
 	OCADM_TEST_POWERCUTS=1 OCADM_POWERCUTS_ROUNDS=$(or $(ROUNDS),10) OCADM_POWERCUTS_CONTROL_PLANES=$(CONTROL_PLANES) OCADM_TEST_REQUIRE=1 go test -count=1 -v -timeout 180m -run TestPowerCuts ./test/e2e/
 
-# The machines wait for most of the time, so two tests run at once. The bundle is built first, because both need it.
+# The machines wait for most of the time, so two tests run at once.
 .PHONY: e2e
-e2e: bundle ## Test init, join, a cloud, delete, reset and bad input on lab machines
+e2e: ## Test init, join, a cloud, delete, reset and bad input on lab machines
 	@mkdir -p bin && scripts/tool.sh test gotestsum gotest.tools/gotestsum >/dev/null
 	@$(MAKE) --no-print-directory --keep-going --jobs=2 e2e-cloud e2e-others
 	OCADM_TEST_REQUIRE=1 go test -count=1 -vet=off -run TestSameAsTheLab ./internal/bundle/collect

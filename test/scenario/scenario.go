@@ -205,16 +205,24 @@ func Build(ctx context.Context, checkout, version, images string, logf cache.Log
 	return BuildFor(ctx, checkout, assemble.Options{CloudVersion: version, ServiceImages: images, Logf: logf})
 }
 
-// BuildFor is Build for another kind of bundle, which has its own file.
+// BuildFor is Build for another kind of bundle, which has its own file. One process of a checkout builds at a time: make e2e runs two.
 func BuildFor(ctx context.Context, checkout string, o assemble.Options) (ocadm, bundle string, err error) {
 	if err := Root(); err != nil {
 		return "", "", err
 	}
-	if err := debian.Prepare(ctx, o.Logf); err != nil {
-		return "", "", err
-	}
 	dir, err := filepath.Abs(checkout)
 	if err != nil {
+		return "", "", err
+	}
+	if err := os.MkdirAll(filepath.Join(dir, "dist"), 0o755); err != nil {
+		return "", "", err
+	}
+	lock, err := cache.Lock(ctx, filepath.Join(dir, "dist", ".building"), func() { o.Logf("waiting for another test to build") })
+	if err != nil {
+		return "", "", err
+	}
+	defer func() { _ = lock.Close() }()
+	if err := debian.Prepare(ctx, o.Logf); err != nil {
 		return "", "", err
 	}
 	o.Logf("building bin/ocadm")
@@ -227,9 +235,6 @@ func BuildFor(ctx context.Context, checkout string, o assemble.Options) (ocadm, 
 		name = strings.TrimSuffix(name+"-"+other, "-")
 	}
 	ocadm, bundle = filepath.Join(dir, "bin/ocadm"), filepath.Join(dir, "dist", name+".bundle")
-	if err := os.MkdirAll(filepath.Dir(bundle), 0o755); err != nil {
-		return "", "", err
-	}
 	o.Logf("building the bundle (the first time this builds Kubernetes; later runs take it from the cache)")
 	return ocadm, bundle, assemble.Bundle(ctx, bundle, o)
 }
