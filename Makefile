@@ -149,13 +149,13 @@ powercuts: ## Kill all lab machines of a cloud with CONTROL_PLANES=1 at the same
 .PHONY: e2e
 e2e: ## Test init, join, a cloud, delete, reset and bad input on lab machines
 	@mkdir -p bin && scripts/tool.sh test gotestsum gotest.tools/gotestsum >/dev/null
-	@$(MAKE) --no-print-directory --keep-going --jobs=2 e2e-cloud e2e-others
+	@$(MAKE) --no-print-directory --keep-going --jobs=2 e2e-first e2e-second
 	OCADM_TEST_REQUIRE=1 go test -count=1 -vet=off -run TestSameAsTheLab ./internal/bundle/collect
 
-.PHONY: e2e-cloud e2e-others
-e2e-cloud: E2E = -run '^TestCloud$$'
-e2e-others: E2E = -skip '^TestCloud$$'
-e2e-cloud e2e-others:
+.PHONY: e2e-first e2e-second
+e2e-first: E2E = -run '^Test(Cloud|Online)$$'
+e2e-second: E2E = -skip '^Test(Cloud|Online)$$'
+e2e-first e2e-second:
 	@set -o pipefail; OCADM_TEST_REQUIRE=1 "$$(scripts/tool.sh test gotestsum gotest.tools/gotestsum)" --format standard-verbose --hide-summary=skipped,output --jsonfile=bin/$@.json \
 		--post-run-command='go run ./scripts/failures' -- -count=1 -vet=off -v -timeout 80m $(E2E) ./test/e2e/... 2>&1 | sed -u 's/^/$@: /'
 
