@@ -37,8 +37,8 @@ quickstart-down: ## Remove the quickstart's machines with all mounts, namespaces
 	@scripts/gobuild.sh bin/quickstart ./test/quickstart
 	bin/quickstart down
 
-# The Debian packages are installed first: without a database server, unit tests skip and integration tests fail. The parts run one after the other: two at
-# the same time save a sixth of the time on a fast machine, and on a slow one they once took more than 90 minutes.
+# The Debian packages are installed first: without a database server, unit tests skip and integration tests fail. The parts run one after the other;
+# each uses both cores by itself.
 .PHONY: test
 test: ## Run everything that CI runs
 	go run ./test/lab prepare
