@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"regexp"
 	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -228,4 +229,20 @@ func (f *facts) clocks() []Hit {
 		}
 		return ""
 	})
+}
+
+// closedNodes adds the first cordoned node, and the first node with a taint of a user and the key of that taint: a pod that finds no node names neither.
+func (f *facts) closedNodes(values map[string]string) {
+	if n := first(f.Nodes, func(n *corev1.Node) bool { return n.Spec.Unschedulable }); n != nil {
+		values["cordoned"] = n.Name
+	}
+	for _, n := range f.Nodes {
+		i := slices.IndexFunc(n.Spec.Taints, func(t corev1.Taint) bool {
+			return t.Effect != corev1.TaintEffectPreferNoSchedule && !strings.Contains(t.Key, "kubernetes.io/")
+		})
+		if i >= 0 {
+			values["tainted"], values["taint"] = n.Name, n.Spec.Taints[i].Key
+			return
+		}
+	}
 }

@@ -98,22 +98,6 @@ func (f *facts) values(h Hit) map[string]string {
 	return out
 }
 
-// closedNodes adds the first cordoned node, and the first node with a taint of a user and the key of that taint: a pod that finds no node names neither.
-func (f *facts) closedNodes(values map[string]string) {
-	if n := first(f.Nodes, func(n *corev1.Node) bool { return n.Spec.Unschedulable }); n != nil {
-		values["cordoned"] = n.Name
-	}
-	for _, n := range f.Nodes {
-		i := slices.IndexFunc(n.Spec.Taints, func(t corev1.Taint) bool {
-			return t.Effect != corev1.TaintEffectPreferNoSchedule && !strings.Contains(t.Key, "kubernetes.io/")
-		})
-		if i >= 0 {
-			values["tainted"], values["taint"] = n.Name, n.Spec.Taints[i].Key
-			return
-		}
-	}
-}
-
 // first returns the first item that satisfies is, nil if none does.
 func first[T any](list []T, is func(*T) bool) *T {
 	for i := range list {
