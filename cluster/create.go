@@ -20,6 +20,7 @@ import (
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/internal/kube"
 	"yunion.io/x/ocadm/internal/version"
+	"yunion.io/x/ocadm/operatorctl/operation"
 )
 
 // Create creates a cloud. It changes nothing if the cloud exists and matches the options. If the cloud differs, the error lists the differences. It
@@ -68,8 +69,7 @@ func complete(o Options) error {
 	case o.Version == "":
 		return finding.New("OCA-7007", what, "no version was given", "give --version, for example --version v4.0.4")
 	case version.UnknownRelease(o.Version):
-		return finding.New("OCA-7059", "The cloud has no such version", fmt.Sprintf("ocadm %s does not know the release of %s; it knows %s", version.Version, o.Version,
-			strings.Join(version.CloudReleases(), ", ")), "correct the version; if it is newer than ocadm, update ocadm and the operator first: docs/upgrade.md")
+		return operation.UnknownRelease("ocadm", "ocadm", o.Version)
 	case o.Database.Host == "":
 		return finding.New("OCA-7007", what, "no database server is known: there are no settings in ConfigMap "+o.Namespace+"/"+SettingsName, "on a cluster of ocadm init: "+
 			"ocadm init phase cloud-settings, on the first control-plane node; on another one: ocadm operator install --onecloud-version "+o.Version)

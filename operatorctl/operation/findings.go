@@ -181,17 +181,24 @@ func releaseOf(tag string) (minor, patch int, known bool) {
 	return minor, patch, minor >= 0
 }
 
+const noSuchVersion = "The cloud has no such version"
+
 // unknown rejects mistyped versions, and versions of releases that this operator does not know.
 func unknown(to string) finding.List {
-	const what = "The cloud has no such version"
 	if hint := version.CloudHint(to); hint != "" {
-		return finding.List{finding.New(codeUnknown, what, fmt.Sprintf("%q is not the version of a release", to), hint)}
+		return finding.List{finding.New(codeUnknown, noSuchVersion, fmt.Sprintf("%q is not the version of a release", to), hint)}
 	}
 	if version.UnknownRelease(to) {
-		return finding.List{finding.New(codeUnknown, what, fmt.Sprintf("operator %s does not know the release of %s; it knows %s", version.Version, to,
-			strings.Join(version.CloudReleases(), ", ")), "correct the version; if it is newer than the operator, update ocadm and the operator first: docs/upgrade.md")}
+		return finding.List{UnknownRelease("operator", "the operator", to)}
 	}
 	return nil
+}
+
+// UnknownRelease returns the finding about a version of a release that this build does not know. who and name are what to call the build, with and
+// without its version.
+func UnknownRelease(who, name, to string) finding.Finding {
+	return finding.New(codeUnknown, noSuchVersion, fmt.Sprintf("%s %s does not know the release of %s; it knows %s", who, version.Version, to,
+		strings.Join(version.CloudReleases(), ", ")), "correct the version; if it is newer than "+name+", update ocadm and the operator first: docs/upgrade.md")
 }
 
 // path judges an update between two versions. Tags that are not versions, such as those of other builds, are not judged.
