@@ -302,8 +302,12 @@ func planCleanup(s State, d *Desired) cleanup {
 	}
 	planLeftovers(s, d, seen, &out)
 	revisions := slices.Sorted(maps.Keys(s.Releases.kept))
-	for _, revision := range revisions[:max(0, len(revisions)-release.Keep)] {
-		if revision != s.Cloud.Status.Release.Good && revision != wayBack(s, revisions) &&
+	old, back := revisions[:max(0, len(revisions)-release.Keep)], 0
+	if len(old) > 0 {
+		back = wayBack(s, revisions)
+	}
+	for _, revision := range old {
+		if revision != s.Cloud.Status.Release.Good && revision != back &&
 			(s.Releases.rollout == nil || revision != s.Releases.rollout.From && revision != s.Releases.rollout.Of) {
 			out.deletes = append(out.deletes, coreKey("Secret", s.Live.namespace, s.Releases.kept[revision].Name))
 		}
