@@ -18,7 +18,7 @@ import (
 // returns "" for an account that may not list operations.
 func unfinishedRestore(ctx context.Context, c client.Client, cr *v1alpha1.OnecloudCluster) (string, error) {
 	list, err := Operations(ctx, c, cr.Namespace, cr.Name) // latest first
-	if err != nil && cannotList(err) {
+	if cannotList(err) {
 		return "", nil
 	}
 	if err != nil {

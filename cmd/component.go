@@ -161,7 +161,7 @@ func newComponentRestart(a *app) *cobra.Command {
 
 func newComponentSwitch(a *app, verb string, disable bool) *cobra.Command {
 	var f cloudFlags
-	yes := !disable
+	var yes bool
 	short, long := "Enable a component", "Sets disable: false in the spec of the component. If it ran before, it reuses its data."
 	if disable {
 		short, long = "Disable a component and keep its data", "Sets disable: true in the spec of the component. The operator deletes its workload. Databases and volumes stay.\n"+
@@ -180,7 +180,7 @@ func newComponentSwitch(a *app, verb string, disable bool) *cobra.Command {
 				return misused(fmt.Sprintf("%s cannot be enabled or disabled alone: it is part of spec.%s", args[0], ref.Block[0]),
 					"kubectl -n "+f.namespace+" edit oc "+f.name)
 			}
-			if needed := catalog.NeededBy(args[0]); len(needed) > 0 {
+			if needed := catalog.NeededBy(args[0]); disable && len(needed) > 0 {
 				question := fmt.Sprintf("%d components need %s, for example %s", len(needed), args[0], strings.Join(needed[:min(len(needed), 5)], ", "))
 				if err := a.confirm(c, yes, "Nothing was disabled")(question); err != nil {
 					return err

@@ -219,8 +219,8 @@ func newFleetReset(a *app) *cobra.Command {
 	var yes bool
 	c := &cobra.Command{
 		Use: "reset", Short: "Remove the cluster from every machine of a file",
-		Long: "Runs ocadm reset on every machine: the workers first, the first node last. The cloud is lost; volumes keep their data. A machine that fails does not stop\n" +
-			"the others. A machine of another cluster, or one on which virtual machines run, is not changed.",
+		Long: "Runs ocadm reset on every machine: the workers first, the first node last. The cloud is lost; volumes keep their data. A machine that\n" +
+			"fails does not stop the others. A machine of another cluster, or one on which virtual machines run, is not changed.",
 		Example: "  ocadm fleet reset -f fleet.yaml\n  ocadm fleet reset -f fleet.yaml --yes -o json",
 		Args:    arguments(cobra.NoArgs),
 		RunE: func(c *cobra.Command, _ []string) error {

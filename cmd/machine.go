@@ -129,8 +129,8 @@ func newMachineRemove(a *app) *cobra.Command {
 	c := &cobra.Command{
 		Use: "remove NAME", Short: "Remove a machine from the cluster",
 		Long: "Deletes the resource of a machine. The operator moves its pods to other nodes, runs ocadm reset on it, which verifies its work, and\n" +
-			"deletes the Node. While virtual machines run there, it changes nothing, and tries again. A machine that no longer answers stays until you use --abandon: then\n" +
-			"nothing is done on the machine itself.",
+			"deletes the Node. While virtual machines run there, it changes nothing, and tries again. A machine that no longer answers stays until\n" +
+			"you use --abandon: then nothing is done on the machine itself.",
 		Example: "  ocadm machine remove worker-1 --wait\n\n  # the machine is lost\n  ocadm machine remove worker-1 --abandon --yes",
 		Args:    arguments(cobra.ExactArgs(1)),
 		RunE: func(c *cobra.Command, args []string) error {

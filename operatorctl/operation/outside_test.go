@@ -67,25 +67,11 @@ func TestSilentProgramOfAStoppedCloud(t *testing.T) {
 	for by, want := range map[string]map[string]string{
 		"a person": {v1alpha1.AnnotationPaused: "true", v1alpha1.AnnotationPausedBefore: "glance"}, "r": {v1alpha1.AnnotationPaused: "glance"},
 	} {
-		fx := newFixture(t, func(*fixture) []Action { return outside() })
-		cloud := &v1alpha1.OnecloudCluster{}
-		if err := fx.client.Get(t.Context(), key, cloud); err != nil {
-			t.Fatal(err)
-		}
-		cloud.Annotations = map[string]string{v1alpha1.AnnotationPaused: "true", v1alpha1.AnnotationPausedBefore: "glance"}
+		annotations := map[string]string{v1alpha1.AnnotationPaused: "true", v1alpha1.AnnotationPausedBefore: "glance"}
 		if by == "r" {
-			cloud.Annotations[v1alpha1.AnnotationStoppedBy] = by
+			annotations[v1alpha1.AnnotationStoppedBy] = by
 		}
-		if err := fx.client.Update(t.Context(), cloud); err != nil {
-			t.Fatal(err)
-		}
-		fx.create("r", func(o *v1alpha1.OnecloudOperation) {
-			o.Spec.Action, o.Spec.Restore = v1alpha1.ActionRestore, &v1alpha1.RestoreParameters{File: "f", Place: "/backup"}
-		})
-		fx.until("r", v1alpha1.OperationPending)
-		fx.announce("r")
-		fx.until("r", v1alpha1.OperationRunning)
-		fx.stop()
+		fx, cloud := restoring(t, annotations)
 		fx.silence = 200 * time.Millisecond
 		fx.start()
 		o := fx.until("r", v1alpha1.OperationReverted)
@@ -115,22 +101,7 @@ func TestSigns(t *testing.T) {
 
 // A restore of etcd paused an unfinished operation whose program is gone: the operator does not start what it stopped until a user resumes it.
 func TestPausedByARestoreOfEtcd(t *testing.T) {
-	fx := newFixture(t, func(*fixture) []Action { return outside() })
-	cloud := &v1alpha1.OnecloudCluster{}
-	if err := fx.client.Get(t.Context(), key, cloud); err != nil {
-		t.Fatal(err)
-	}
-	cloud.Annotations = map[string]string{v1alpha1.AnnotationPaused: "true", v1alpha1.AnnotationPausedBefore: "", v1alpha1.AnnotationStoppedBy: "r"}
-	if err := fx.client.Update(t.Context(), cloud); err != nil {
-		t.Fatal(err)
-	}
-	fx.create("r", func(o *v1alpha1.OnecloudOperation) {
-		o.Spec.Action, o.Spec.Restore = v1alpha1.ActionRestore, &v1alpha1.RestoreParameters{File: "f", Place: "/backup"}
-	})
-	fx.until("r", v1alpha1.OperationPending)
-	fx.announce("r")
-	fx.until("r", v1alpha1.OperationRunning)
-	fx.stop()
+	fx, cloud := restoring(t, map[string]string{v1alpha1.AnnotationPaused: "true", v1alpha1.AnnotationPausedBefore: "", v1alpha1.AnnotationStoppedBy: "r"})
 	o := fx.get("r")
 	o.Annotations = map[string]string{v1alpha1.AnnotationControl: v1alpha1.OperationPause}
 	if err := fx.client.Update(t.Context(), o); err != nil {
@@ -155,4 +126,26 @@ func TestPausedByARestoreOfEtcd(t *testing.T) {
 	if fx.until("r", v1alpha1.OperationReverted); stopped() {
 		t.Errorf("resumed, and the services do not start: %v", cloud.Annotations)
 	}
+}
+
+// restoring returns a cloud with annotations, and a running restore "r" of it. The operator has ended.
+func restoring(t *testing.T, annotations map[string]string) (*fixture, *v1alpha1.OnecloudCluster) {
+	t.Helper()
+	fx := newFixture(t, func(*fixture) []Action { return outside() })
+	cloud := &v1alpha1.OnecloudCluster{}
+	if err := fx.client.Get(t.Context(), key, cloud); err != nil {
+		t.Fatal(err)
+	}
+	cloud.Annotations = annotations
+	if err := fx.client.Update(t.Context(), cloud); err != nil {
+		t.Fatal(err)
+	}
+	fx.create("r", func(o *v1alpha1.OnecloudOperation) {
+		o.Spec.Action, o.Spec.Restore = v1alpha1.ActionRestore, &v1alpha1.RestoreParameters{File: "f", Place: "/backup"}
+	})
+	fx.until("r", v1alpha1.OperationPending)
+	fx.announce("r")
+	fx.until("r", v1alpha1.OperationRunning)
+	fx.stop()
+	return fx, cloud
 }

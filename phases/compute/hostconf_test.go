@@ -70,7 +70,7 @@ func TestHostConf(t *testing.T) {
 	}
 }
 
-// A crash between the record and host.conf leaves a value of ocadm in host.conf, which nobody edited.
+// A crash between the record and host.conf leaves a value of ocadm in host.conf, although no user edited it.
 func TestHostConfAfterCrash(t *testing.T) {
 	for name, after := range map[string]func(*testing.T, *machine){
 		"the same value": func(t *testing.T, m *machine) { m.must(t, hostConfPhase()) },
