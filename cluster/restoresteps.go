@@ -177,11 +177,13 @@ func locked(run func(*restoring, context.Context, workflow.Reporter) error) func
 // has given this restore up, its databases have new rows, and are not replaced.
 func (x *restoring) check(ctx context.Context, r workflow.Reporter) error {
 	contents, err := backup.Verify(ctx, r, x.Store, x.info, x.IDs...)
-	if err != nil || !x.admin.Holds() { // the cloud does not exist yet
-		x.contents = &contents
+	if err != nil {
 		return backupFinding(err)
 	}
 	x.contents = &contents
+	if !x.admin.Holds() { // the cloud does not exist yet
+		return nil
+	}
 	if _, err := x.admin.HoldAgain(ctx, func(holder string) { r.Waiting("the lock of the databases", holder) }); err != nil {
 		return databaseFinding(err)
 	}
