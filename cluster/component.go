@@ -194,7 +194,7 @@ func (r ComponentRef) ChangeOptions(ctx context.Context, c client.Client, want m
 		}
 		return changed, "it has not changed the workload yet", err
 	}, func(string) {})
-	return lines, r.seen(generation), ctx.Err()
+	return lines, r.seen(generation), nil
 }
 
 // Workloads returns the Deployments, StatefulSets and DaemonSets of the component.

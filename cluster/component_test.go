@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"slices"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -20,6 +21,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/kube"
 )
 
 func TestComponentPatch(t *testing.T) {
@@ -145,6 +148,26 @@ func TestChangeOfOptionsIsSeen(t *testing.T) {
 	if seen(of(3)) || !seen(of(4)) {
 		t.Error("the old status counts as the new one, or the new one does not count")
 	}
+}
+
+// Options are set although the operator does not change the workload before the timeout: the wait that follows reports what it waited for.
+func TestTimeoutOfAChangeOfOptions(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		meta := metav1.ObjectMeta{Namespace: "onecloud", Name: "default-glance", Generation: 3, Labels: map[string]string{v1alpha1.LabelComponent: "glance"}}
+		c := fake.NewClientBuilder().WithScheme(kube.Scheme()).
+			WithObjects(&appsv1.Deployment{ObjectMeta: meta}, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "onecloud", Name: "default-glance"}}).Build()
+		ref := ComponentRef{Cloud: client.ObjectKey{Namespace: "onecloud", Name: "default"}, Name: "glance"}
+		ctx, cancel := context.WithTimeout(t.Context(), optionsPatience/2)
+		defer cancel()
+		lines, _, err := ref.ChangeOptions(ctx, c, map[string]*string{"port": new("9292")})
+		if err != nil || len(lines) != 1 {
+			t.Fatalf("%q %v", lines, err)
+		}
+		f := finding.Of(notReady(ctx, c, ref.Cloud, Status{}, ctx.Err()))
+		if len(f) != 1 || f[0].Code != "OCA-7004" || f[0].Cause == "" {
+			t.Errorf("%+v", f)
+		}
+	})
 }
 
 func TestWaitSeen(t *testing.T) {

@@ -170,6 +170,9 @@ func judge(o Observed) (v1alpha1.State, string, string) {
 		if o.Workload == nil {
 			return v1alpha1.Progressing, ReasonNotMade, strings.ToLower(string(r.WorkloadKind())) + " is being created"
 		}
+		if o.Workload.Wanted == 0 && o.Workload.Scalable() && r.Replicas > 0 { // after a stop of the cloud, or an edit: the operator restores the number
+			return v1alpha1.Progressing, ReasonRollout, "it is scaled to zero; the operator is starting it"
+		}
 		if well, reason, message = o.Workload.judge(); !well.Settled() {
 			return well, reason, message
 		}

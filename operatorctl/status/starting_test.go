@@ -8,6 +8,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/operatorctl/status"
@@ -53,5 +54,17 @@ func TestASlowStartIsExplained(t *testing.T) {
 				t.Errorf("due at %s", w.Due)
 			}
 		})
+	}
+}
+
+// The first status after the start of a stopped cloud is from before the operator scaled its workloads up. That is no defect.
+func TestAScaledDownServiceIsStarting(t *testing.T) {
+	r := service()
+	r.Replicas = 1
+	for _, w := range []client.Object{deployment(1, 1, 0, 0, 0, 0), members("a", "a", 0, 0)} {
+		got := status.Component(status.Observed{Name: "glance", Resolved: r, Workload: status.WorkloadOf(w, status.Seen{}), Current: true, Now: t0})
+		if got.State != v1alpha1.Progressing || got.Message != "it is scaled to zero; the operator is starting it" {
+			t.Errorf("%T: %s %q", w, got.State, got.Message)
+		}
 	}
 }

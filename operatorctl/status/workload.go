@@ -200,6 +200,9 @@ func owned(p corev1.Pod, o client.Object) bool {
 	return true
 }
 
+// Scalable reports whether the workload has a number of replicas.
+func (w *Workload) Scalable() bool { return w.Kind == "Deployment" || w.Kind == "StatefulSet" }
+
 // judge judges a workload on its own.
 func (w *Workload) judge() (v1alpha1.State, string, string) {
 	count := fmt.Sprintf("%d of %d pods ready", max(0, w.Ready), w.Wanted)
