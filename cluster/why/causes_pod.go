@@ -85,6 +85,8 @@ func schedulingCauses() []Cause {
 	}
 }
 
+var programMissing = regexp.MustCompile(`executable file not found|exec: "[^"]+": (stat .*: )?no such file or directory`)
+
 func containerCauses() []Cause {
 	const logs = "kubectl -n ${namespace} logs ${pod} -c ${container} --previous"
 	return []Cause{
@@ -100,7 +102,13 @@ func containerCauses() []Cause {
 		{ID: "program-missing", Code: "OCA-7512", Layer: Setting, Title: "An image lacks the program to run", What: "The image of pod ${pod} lacks the program to run",
 			Why:  "the image does not belong to the component, or the command is wrong",
 			Next: "kubectl -n ${namespace} get pod ${pod} -o jsonpath='{..image}{..command}'; ocadm component update ${component} --follow",
-			Says: regexp.MustCompile(`executable file not found|exec: "[^"]+": (stat .*: )?no such file or directory|StartError`), In: State | Event},
+			Says: programMissing, In: State | Event | LogLine},
+		{ID: "runtime-refused", Code: "OCA-7509", Layer: Container, Title: "The container runtime did not start a container",
+			What: "The container runtime did not start container ${container} of pod ${pod}",
+			Why:  "node ${node} is overloaded, lacks memory, processes or disk space, or its kernel refuses a setting of the container",
+			Next: "on ${node}: journalctl -u containerd -n 50; free -m; df -h; uptime",
+			Says: regexp.MustCompile(`OCI runtime create failed|failed to create (containerd|shim) task`), In: State | Event | LogLine,
+			Of: func(_ *facts, t Text) bool { return !programMissing.MatchString(t.Line) }},
 		{ID: "probe-failed", Code: "OCA-7513", Layer: Container, Title: "A container was killed because it did not answer its probe",
 			What: "Container ${container} of pod ${pod} was killed because it did not answer", Why: "it hangs, waits for another service, or needs longer to start",
 			Next: logs, Says: regexp.MustCompile(`(?i)failed (liveness|startup) probe|Unhealthy: (Liveness|Startup) probe failed`), In: Event},

@@ -279,6 +279,12 @@ func others() []provocation {
 		{"program-missing", func(s *Snapshot) {
 			s.ill("default-glance", "RunContainerError", `exec: "/opt/yunion/bin/glance": stat /opt/yunion/bin/glance: no such file or directory`)
 		}},
+		{"program-missing", func(s *Snapshot) {
+			s.startError("default-glance", `OCI runtime create failed: runc create failed: exec: "/bin/glance": stat /bin/glance: no such file or directory`)
+		}},
+		{"runtime-refused", func(s *Snapshot) {
+			s.startError("default-glance", "OCI runtime create failed: runc create failed: error setting cgroup config for procHooks process: unable to freeze")
+		}},
 		{"probe-failed", func(s *Snapshot) {
 			s.podEvent("default-glance", "Unhealthy", "Liveness probe failed: context deadline exceeded")
 		}},

@@ -87,6 +87,12 @@ func (s *Snapshot) event(kind, namespace, name, reason, message string) {
 }
 
 // podEvent makes a pod wait, with an event.
+// startError lets a pod's container fail before its first process, as the container runtime reports it.
+func (s *Snapshot) startError(pod, message string) {
+	s.ill(pod, "", "").Status.ContainerStatuses[0].State.Terminated = &corev1.ContainerStateTerminated{
+		ExitCode: 128, Reason: "StartError", Message: "failed to create containerd task: failed to create shim task: " + message}
+}
+
 func (s *Snapshot) podEvent(pod, reason, message string) {
 	p := s.ill(pod, "ContainerCreating", "")
 	s.event("Pod", p.Namespace, p.Name, reason, message)
