@@ -125,7 +125,8 @@ func late(key client.ObjectKey, cause, remedy string, err error) finding.Finding
 
 // notReady explains why a cloud is not ready: its components, or an operator that is not running.
 func notReady(ctx context.Context, c client.Client, key client.ObjectKey, last Status, err error) error {
-	f := late(key, cmp.Or(last.Message, "its status could not be read in time"), fmt.Sprintf("ocadm why; kubectl -n %s get pods   # the operator continues; to wait again: ocadm cluster status --wait",
+	cause := cmp.Or(last.Message, "its status could not be read in time")
+	f := late(key, cause, fmt.Sprintf("ocadm why; kubectl -n %s get pods   # the operator continues; to wait again: ocadm cluster status --wait",
 		key.Namespace), err)
 	if missing := last.Missing(); len(missing) > 0 {
 		f.Cause, f.Evidence = missing[0], missing[1:] // the cause is not repeated

@@ -14,12 +14,15 @@ import (
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/cluster"
 	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/ssh"
+	machinectl "yunion.io/x/ocadm/operatorctl/machine"
 )
 
 // machineFlags describe one machine.
 type machineFlags struct {
 	file, address, user, hostKey, secret string
-	key, passwordFile, sudoPasswordFile  string
+	key, passphraseFile                  string
+	passwordFile, sudoPasswordFile       string
 	port                                 int32
 	roles, hostNetworks                  []string
 	labels                               map[string]string
@@ -72,6 +75,7 @@ func (m *machineFlags) add(c *cobra.Command) {
 	fs.Int32Var(&m.port, "port", 22, "port of SSH") //nolint:mnd // the port of SSH
 	fs.StringVar(&m.user, "user", "root", "login user; users other than root use sudo")
 	fs.StringVar(&m.key, "key", "", "file with the private key of the user")
+	fs.StringVar(&m.passphraseFile, "passphrase-file", "", "file with the passphrase of the private key")
 	fs.StringVar(&m.passwordFile, "password-file", "", "file with the password of the user")
 	fs.StringVar(&m.sudoPasswordFile, "sudo-password-file", "", "file with the password that sudo asks for, if it differs")
 	fs.StringVar(&m.secret, "secret", "", "existing Secret with the credentials, instead of files")
@@ -95,18 +99,9 @@ func (m *machineFlags) machines(a *app, f *cloudFlags, args []string) ([]cluster
 	if m.address == "" {
 		return nil, nil, misused("--address is missing", "ocadm machine add "+args[0]+" --address 192.0.2.21 --key FILE")
 	}
-	data := map[string][]byte{}
-	for key, file := range map[string]string{
-		v1alpha1.SecretKeyPrivate: m.key, v1alpha1.SecretKeyPassword: m.passwordFile, v1alpha1.SecretKeySudoPassword: m.sudoPasswordFile,
-	} {
-		if file == "" {
-			continue
-		}
-		content, err := os.ReadFile(file)
-		if err != nil {
-			return nil, nil, finding.Errorf("OCA-7611", "The credentials of the machine cannot be read", "give a file that exists", "%w", err)
-		}
-		data[key] = content
+	data, err := m.credentials()
+	if err != nil {
+		return nil, nil, err
 	}
 	if (len(data) == 0) == (m.secret == "") {
 		return nil, nil, misused("give either --key or --password-file, or --secret", "ocadm machine add "+args[0]+" --address "+m.address+" --key FILE")
@@ -115,9 +110,32 @@ func (m *machineFlags) machines(a *app, f *cloudFlags, args []string) ([]cluster
 	login := v1alpha1.MachineLogin{Address: m.address, Port: m.port, User: m.user, HostKey: m.hostKey, CredentialsSecretName: m.secret}
 	if m.secret == "" {
 		login.CredentialsSecretName = args[0] + "-login"
+		t := ssh.Target{Address: m.address, Port: int(m.port), User: m.user, Credentials: machinectl.Credentials(data)}
+		if err := t.CheckCredentials(); err != nil {
+			return nil, nil, err
+		}
 	}
 	one.Spec.Infrastructure.SSH.MachineLogin = login
 	return []cluster.Machine{one}, data, nil
+}
+
+// credentials returns the content of the files with credentials, as in a Secret.
+func (m *machineFlags) credentials() (map[string][]byte, error) {
+	data := map[string][]byte{}
+	for key, file := range map[string]string{
+		v1alpha1.SecretKeyPrivate: m.key, v1alpha1.SecretKeyPassphrase: m.passphraseFile,
+		v1alpha1.SecretKeyPassword: m.passwordFile, v1alpha1.SecretKeySudoPassword: m.sudoPasswordFile,
+	} {
+		if file == "" {
+			continue
+		}
+		content, err := os.ReadFile(file)
+		if err != nil {
+			return nil, finding.Errorf("OCA-7611", "The credentials of the machine cannot be read", "give a file that exists", "%w", err)
+		}
+		data[key] = content
+	}
+	return data, nil
 }
 
 // machine returns what the flags say about a machine, apart from its access.
@@ -136,7 +154,7 @@ func (m *machineFlags) machine(f *cloudFlags, name string) cluster.Machine {
 
 // caller returns a machine that joins by calling in.
 func (m *machineFlags) caller(f *cloudFlags, name string) ([]cluster.Machine, map[string][]byte, error) {
-	if m.address != "" || m.key != "" || m.passwordFile != "" || m.sudoPasswordFile != "" || m.secret != "" || m.hostKey != "" {
+	if m.address != "" || m.key != "" || m.passphraseFile != "" || m.passwordFile != "" || m.sudoPasswordFile != "" || m.secret != "" || m.hostKey != "" {
 		return nil, nil, misused("--callback needs neither --address nor credentials: nothing logs in to the machine", "ocadm machine add "+name+" --callback")
 	}
 	one := m.machine(f, name)

@@ -120,7 +120,7 @@ func (f *Fleet) forFile(err error) error {
 	}
 	one := found[0]
 	one.Remedy = remedies[one.Code]
-	one.Cause = strings.NewReplacer(" of the Secret", "", ", and the Secret has none", "").Replace(one.Cause)
+	one.Cause = strings.ReplaceAll(one.Cause, " of the Secret", "")
 	return one
 }
 

@@ -130,6 +130,12 @@ func (t Target) config(shown *string) (*ssh.ClientConfig, error) {
 	}, nil
 }
 
+// CheckCredentials returns a finding if the credentials cannot be used with any machine.
+func (t Target) CheckCredentials() error {
+	_, err := t.auth()
+	return err
+}
+
 func (t Target) auth() ([]ssh.AuthMethod, error) {
 	var out []ssh.AuthMethod
 	if len(t.Key) > 0 {
@@ -143,7 +149,7 @@ func (t Target) auth() ([]ssh.AuthMethod, error) {
 		var missing *ssh.PassphraseMissingError
 		switch {
 		case errors.As(err, &missing):
-			return nil, badCredentials(t, "the key has a passphrase, and the Secret has none", "add key passphrase to the Secret")
+			return nil, badCredentials(t, "the key has a passphrase, and none was given", "give it with --passphrase-file, or as key passphrase of the Secret")
 		case err != nil: // the error may quote parts of the key
 			return nil, badCredentials(t, "the private key cannot be read", "give a private key in PEM, as ssh-keygen writes it, and its passphrase if it has one")
 		}

@@ -149,11 +149,16 @@ func (w work) login(ctx context.Context, m *v1alpha1.OnecloudMachine, l v1alpha1
 			fmt.Sprintf("there is no Secret %s in namespace %s", l.CredentialsSecretName, m.Namespace),
 			"create it with ssh-privatekey or password, then: ocadm machine retry "+m.Name)
 	}
-	t.Credentials = ssh.Credentials{
+	t.Credentials = Credentials(s)
+	return t, nil
+}
+
+// Credentials returns the credentials in a Secret.
+func Credentials(s map[string][]byte) ssh.Credentials {
+	return ssh.Credentials{
 		Key: s[v1alpha1.SecretKeyPrivate], Passphrase: []byte(line(s, v1alpha1.SecretKeyPassphrase)),
 		Password: line(s, v1alpha1.SecretKeyPassword), SudoPassword: line(s, v1alpha1.SecretKeySudoPassword),
 	}
-	return t, nil
 }
 
 // line returns a value of a Secret without the newline that an editor leaves at its end.
