@@ -112,6 +112,17 @@ func defaultRoutes(files host.Files) map[string][]string {
 	return metrics
 }
 
+// defaultRoute6 reports whether there is an IPv6 default route. The kernel always lists one by lo, which rejects packets.
+func defaultRoute6(files host.Files) bool {
+	for line := range strings.Lines(files.Text("/proc/net/ipv6_route")) {
+		const bits, link = 1, 9
+		if f := strings.Fields(line); len(f) > link && f[bits] == "00" && strings.Trim(f[0], "0") == "" && f[link] != "lo" {
+			return true
+		}
+	}
+	return false
+}
+
 func checkLease(_ context.Context, m *machine) []finding.Finding {
 	link, found := m.link()
 	ip, err := netip.ParseAddr(m.h.Config.Node.IP)

@@ -112,3 +112,9 @@ func selfSigned(t *testing.T, name string) string {
 	}
 	return string(ca.CertPEM())
 }
+
+// ipv6Route returns a line of /proc/net/ipv6_route.
+func ipv6Route(to, bits, link string) string {
+	any := strings.Repeat("0", 32)
+	return to + " " + bits + " " + any + " 00 " + any + " 00000100 00000001 00000000 00000001 " + link + "\n"
+}

@@ -165,7 +165,7 @@ func checkNodeIP(_ context.Context, m *machine) []finding.Finding {
 			out = append(out, f)
 		}
 	}
-	if len(defaultRoutes(m.h.Files)) == 0 && m.h.Files.Text("/proc/net/ipv6_route") == "" {
+	if len(defaultRoutes(m.h.Files)) == 0 && !defaultRoute6(m.h.Files) {
 		out = append(out, finding.Warn("OCA-2003", "This machine has no default route", "packets to services and to registries have nowhere to go",
 			"ip route add default via GATEWAY"))
 	}

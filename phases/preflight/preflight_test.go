@@ -210,6 +210,15 @@ func TestFindings(t *testing.T) {
 		"no address":       {func(_ *testing.T, m *machine) { m.h.Config.Node.IP = "" }, []string{"OCA-2002"}, "--node-ip"},
 		"loopback address": {func(_ *testing.T, m *machine) { m.h.Config.Node.IP = "127.0.0.1" }, []string{"OCA-2002"}, "--node-ip"},
 		"no default route": {func(t *testing.T, m *machine) { put(t, m.h, "/proc/net/route", "Iface\n") }, []string{"w OCA-2003"}, "default route"},
+		"no default route beside IPv6 addresses": {func(t *testing.T, m *machine) {
+			put(t, m.h, "/proc/net/route", "Iface\n")
+			put(t, m.h, "/proc/net/ipv6_route", ipv6Route(strings.Repeat("0", 31)+"1", "80", "lo")+ipv6Route("fe80"+strings.Repeat("0", 28), "40", "eth0")+
+				ipv6Route(strings.Repeat("0", 32), "00", "lo"))
+		}, []string{"w OCA-2003"}, "default route"},
+		"a default route for IPv6": {func(t *testing.T, m *machine) {
+			put(t, m.h, "/proc/net/route", "Iface\n")
+			put(t, m.h, "/proc/net/ipv6_route", ipv6Route(strings.Repeat("0", 32), "00", "eth0"))
+		}, nil, ""},
 		"node in the service network": {func(_ *testing.T, m *machine) {
 			m.h.Config.Node.IP = "10.98.0.11"
 			m.h.Facts.Interfaces = []host.Interface{{Name: "eth0", Prefixes: []netip.Prefix{netip.MustParsePrefix("10.98.0.11/24")}}}
