@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/hex"
 	"fmt"
+	"maps"
 	"regexp"
 	"slices"
 	"strconv"
@@ -243,8 +244,8 @@ func checkKubeletUnits(_ context.Context, m *machine) []finding.Finding {
 	return nil
 }
 
-// undoes matches settings that revert what ocadm needs.
-var undoes = regexp.MustCompile(`(?m)^\s*-?(net[./]ipv4[./]ip_forward|net[./]ipv4[./]conf[./](?:all|default)[./]forwarding|net[./]bridge[./]bridge-nf-call-iptables)\s*=\s*0\s*$`)
+// undoes matches settings that decide about what ocadm needs, and their values.
+var undoes = regexp.MustCompile(`(?m)^\s*-?(net[./]ipv4[./]ip_forward|net[./]ipv4[./]conf[./](?:all|default)[./]forwarding|net[./]bridge[./]bridge-nf-call-iptables)\s*=\s*([01])\s*$`)
 
 func checkKernelSettings(_ context.Context, m *machine) []finding.Finding {
 	const own = "90-ocadm.conf"
@@ -253,14 +254,20 @@ func checkKernelSettings(_ context.Context, m *machine) []finding.Finding {
 		return nil // only a malformed pattern
 	}
 	slices.Sort(files)
+	type setting struct{ file, line, value string }
+	last := map[string]setting{}
 	for _, file := range files { // systemd applies them by name, and the last one wins; sysctl.conf is 99-sysctl.conf
 		if file[strings.LastIndexByte(file, '/')+1:] <= own {
 			continue
 		}
-		if found := undoes.FindStringSubmatch(m.h.Files.Text(file)); found != nil {
+		for _, found := range undoes.FindAllStringSubmatch(m.h.Files.Text(file), -1) {
+			last[strings.ReplaceAll(found[1], "/", ".")] = setting{file, strings.TrimSpace(found[0]), found[2]}
+		}
+	}
+	for _, key := range slices.Sorted(maps.Keys(last)) {
+		if s := last[key]; s.value == "0" {
 			return []finding.Finding{finding.New("OCA-1052", "Pods will lose their network at the next boot",
-				file+" has \""+strings.TrimSpace(found[0])+"\", and is applied after the settings of ocadm",
-				"remove the line from "+file)}
+				s.file+" has \""+s.line+"\", and is applied after the settings of ocadm", "remove the line from "+s.file)}
 		}
 	}
 	return nil

@@ -72,6 +72,10 @@ func TestSystemFindings(t *testing.T) {
 		"drop-ins of a package":         {file("/usr/lib/systemd/system/kubelet.service.d/10-kubeadm.conf", "x"), "w OCA-1051", "10-kubeadm.conf"},
 		"settings that are taken back":  {file("/etc/sysctl.d/99-cis.conf", "# hardening\nnet.ipv4.ip_forward = 0\n"), "OCA-1052", "99-cis.conf"},
 		"settings that are overwritten": {file("/etc/sysctl.d/10-cis.conf", "net.ipv4.ip_forward = 0\n"), "", ""},
+		"settings that are taken back and set again": {both(file("/etc/sysctl.d/99-sysctl.conf", "net.ipv4.ip_forward=0\n"),
+			file("/etc/sysctl.d/k8s.conf", "net.ipv4.ip_forward = 1\n")), "", ""},
+		"settings that are set in one file and taken back in the next": {both(file("/etc/sysctl.d/99-a.conf", "net.ipv4.ip_forward=0\nnet.ipv4.ip_forward=1\n"),
+			file("/etc/sysctl.d/99-b.conf", "net/ipv4/ip_forward = 0\n")), "OCA-1052", "99-b.conf"},
 		"unattended updates": {both(file("/etc/apt/apt.conf.d/20auto-upgrades", "APT::Periodic::Unattended-Upgrade \"1\";\n"), func(_ *testing.T, m *machine) {
 			m.h.Facts.Programs = map[string]host.Program{"containerd": {Path: "/usr/bin/containerd", Version: "v2.4.0"}}
 		}), "w OCA-1053", "apt-mark hold"},
