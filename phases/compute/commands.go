@@ -69,8 +69,10 @@ func SwitchService(ctx context.Context, h *host.Host) []finding.Finding {
 		return nil
 	}
 	cause := "the cloud runs Open vSwitch in pods on this node, and both would use /var/run/openvswitch"
-	if slices.ContainsFunc(h.Facts.Interfaces, func(i host.Interface) bool { return i.Kind == "openvswitch" && i.Name == h.Facts.Interface }) {
-		cause += "; the address of this machine is on a bridge of the running service: move it to a network interface first, otherwise the machine is cut off"
+	if slices.ContainsFunc(h.Facts.Interfaces, func(i host.Interface) bool {
+		return i.Kind == kindSwitch && (i.Name == h.Facts.Interface || len(globals(i)) > 0)
+	}) {
+		cause += "; an address of this machine is on a bridge of the running service: move it to a network interface first, otherwise the machine is cut off"
 	}
 	units := strings.Join(found, " ")
 	return []finding.Finding{finding.New(CodeSwitchService, "The distribution's Open vSwitch service conflicts with the cloud's", cause,

@@ -265,4 +265,10 @@ func TestConflictingSwitchService(t *testing.T) {
 	if f := SwitchService(t.Context(), m.Host); len(f) != 1 || !strings.Contains(f[0].Cause, "cut off") {
 		t.Errorf("%+v", f)
 	}
+	// The machine may have no default route, or have it by another interface than that of its address.
+	m.Facts.Interface = "eth1"
+	m.Facts.Interfaces = []host.Interface{nic("eth1", "198.51.100.10/24"), {Name: "br0", Kind: kindSwitch, Prefixes: nic("", "192.0.2.10/24").Prefixes}}
+	if f := SwitchService(t.Context(), m.Host); len(f) != 1 || !strings.Contains(f[0].Cause, "cut off") {
+		t.Errorf("%+v", f)
+	}
 }
