@@ -89,7 +89,8 @@ func executorDone(ctx context.Context, h *host.Host) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	return len(unit.Todo(h)) == 0 && sameProgram(h) && !h.Outdated(ctx, executor.UnitName) && h.Enabled(ctx, executor.UnitName), nil
+	due := h.Ledger.Has(host.KindRestart, executor.UnitName)
+	return !due && len(unit.Todo(h)) == 0 && sameProgram(h) && !h.Outdated(ctx, executor.UnitName) && h.Enabled(ctx, executor.UnitName), nil
 }
 
 func executorFiles() (host.FileSet, error) {
@@ -116,20 +117,22 @@ func runExecutor(ctx context.Context, h *host.Host, r workflow.Reporter) error {
 	if err != nil {
 		return err
 	}
-	restart := h.Outdated(ctx, executor.UnitName)
+	if !sameProgram(h) || len(unit.Todo(h)) > 0 { // recorded first: an interrupted run would find the files written
+		if err := h.Ledger.Record(host.Entry{Kind: host.KindRestart, Name: executor.UnitName, Op: host.Found}); err != nil {
+			return err
+		}
+	}
 	if !sameProgram(h) {
 		if err := copyProgram(h); err != nil {
 			return err
 		}
-		restart = true
 		r.Changed("wrote %s", executorProgram)
 	}
-	changed, err := unit.Write(h, r)
-	if err != nil {
+	if _, err := unit.Write(h, r); err != nil {
 		return err
 	}
-	if len(changed) > 0 {
-		restart = true
+	due := h.Ledger.Has(host.KindRestart, executor.UnitName)
+	if due {
 		if _, err := h.Systemctl(ctx, "daemon-reload"); err != nil {
 			return err
 		}
@@ -137,10 +140,11 @@ func runExecutor(ctx context.Context, h *host.Host, r workflow.Reporter) error {
 	if err := h.Enable(ctx, r, executor.UnitName); err != nil {
 		return err
 	}
-	if err := h.Start(ctx, r, executor.UnitName, restart); err != nil { // KillMode=process: the processes it started keep running
+	// KillMode=process: the processes it started keep running
+	if err := h.Start(ctx, r, executor.UnitName, due || h.Outdated(ctx, executor.UnitName)); err != nil {
 		return executorDown(err)
 	}
-	return nil
+	return h.Ledger.Forget(host.KindRestart, executor.UnitName)
 }
 
 func executorDown(err error) error {

@@ -56,6 +56,29 @@ func TestExecutorIsInstalledAndUpgraded(t *testing.T) {
 	}
 }
 
+// A run that is killed after it has written the unit leaves systemd with the old one, which a restart alone would use again.
+func TestExecutorTakesUpItsUnit(t *testing.T) {
+	m := newMachine(t)
+	m.must(t, executorPhase())
+	m.put(t, executorUnit, "the unit of an earlier release", 0o644)
+	m.boot(t)
+	m.fails["systemctl daemon-reload"] = true
+	if _, err := m.run(t, executorPhase()); err == nil {
+		t.Fatal("systemd was not told of the new unit, and yet there is no error")
+	}
+	clear(m.fails)
+	m.boot(t)
+	m.rec.Reset()
+	m.must(t, executorPhase())
+	if !slices.Contains(m.rec.Calls(), "systemctl daemon-reload") || !m.calledWith("restart") {
+		t.Errorf("calls %v", m.rec.Calls())
+	}
+	m.boot(t)
+	if ran, err := m.run(t, executorPhase()); err != nil || len(ran) > 0 {
+		t.Errorf("a further run does %v, %v", ran, err)
+	}
+}
+
 func TestForeignExecutorIsUsedAndKept(t *testing.T) {
 	m := newMachine(t)
 	m.put(t, "/usr/lib/systemd/system/"+executor.UnitName, "theirs", 0o644)
