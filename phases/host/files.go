@@ -263,6 +263,12 @@ func (f Files) Mkdir(name string, mode fs.FileMode) error {
 	if err := f.wet("mkdir", name); err != nil {
 		return err
 	}
+	if f.Exists(name) { // a file, or a link to a disk that is not mounted; or another phase has just made the directory
+		if st, err := os.Stat(f.Path(name)); err == nil && st.IsDir() {
+			return nil
+		}
+		return &fs.PathError{Op: "mkdir", Path: name, Err: syscall.ENOTDIR}
+	}
 	if parent := filepath.Dir(name); parent != name {
 		if err := f.Mkdir(parent, 0o755); err != nil {
 			return err

@@ -336,3 +336,26 @@ func TestDryRunMayLook(t *testing.T) {
 		}
 	}
 }
+
+// What is in the way of a directory belongs to someone else: reset must not remove it.
+func TestMkdirInTheWayOfOthers(t *testing.T) {
+	root := t.TempDir()
+	h := fake(t, root, false)
+	if err := errors.Join(os.WriteFile(filepath.Join(root, "file"), []byte("x"), 0o644), os.Symlink("/disk/that/is/not/mounted", filepath.Join(root, "link"))); err != nil {
+		t.Fatal(err)
+	}
+	before := tree(t, root+"/file")
+	for _, name := range []string{"/file", "/link", "/link/below"} {
+		if err := h.Files.Mkdir(name, 0o755); err == nil {
+			t.Errorf("%s: no error", name)
+		}
+	}
+	for _, e := range h.Ledger.Created() {
+		if err := h.Files.Undo(e); err != nil {
+			t.Error(err)
+		}
+	}
+	if !h.Files.Exists("/link") || cmp.Diff(before, tree(t, root+"/file")) != "" {
+		t.Error("reset removed what ocadm did not make")
+	}
+}
