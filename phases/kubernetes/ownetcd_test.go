@@ -61,3 +61,13 @@ func TestReplacedAsAWhole(t *testing.T) {
 		_ = open.Close() // only read
 	}
 }
+
+// An interrupted rejoin leaves the manifest of etcd moved away, and a learner without a name in the cluster. reset removes it by its address.
+func TestPeerURLOfAStoppedMember(t *testing.T) {
+	h := controlPlaneEnding(t, 90*day)
+	h.Config.Node.AdvertiseAddress = "192.0.2.1" // that of the default route
+	write(t, h, stopped(constants.Etcd), `{kind: Pod, metadata: {annotations: {kubeadm.kubernetes.io/etcd.advertise-client-urls: "https://10.0.0.5:2379"}}}`)
+	if got := ownPeer(h); got != "https://10.0.0.5:2380" {
+		t.Error(got)
+	}
+}

@@ -3,6 +3,7 @@
 package kubernetes
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -278,7 +279,8 @@ func removeMember(ctx context.Context, h *host.Host, r workflow.Reporter, open f
 // ownPeer returns the peer URL of this machine's member from its manifest, because reset does not get the addresses that init or join got.
 func ownPeer(h *host.Host) string {
 	var pod corev1.Pod
-	if yaml.Unmarshal([]byte(h.Files.Text(manifest(constants.Etcd))), &pod) == nil {
+	text := cmp.Or(h.Files.Text(manifest(constants.Etcd)), h.Files.Text(stopped(constants.Etcd)))
+	if yaml.Unmarshal([]byte(text), &pod) == nil {
 		if url := pod.Annotations[constants.EtcdAdvertiseClientUrlsAnnotationKey]; url != "" {
 			return peerOfClient(url)
 		}
