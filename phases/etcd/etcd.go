@@ -267,13 +267,19 @@ func otherControlPlanes(h *host.Host, m kubernetes.EtcdMember, peers []string) [
 			out = append(out, u.Hostname())
 		}
 	}
-	var data map[string]string
-	if yaml.Unmarshal([]byte(h.Files.Text(vip.SettingsFile)), &data) == nil && data["peers"] != "" {
-		out = append(out, strings.Split(data["peers"], ",")...)
-	}
+	out = append(out, groupPeers(h)...)
 	own, err := url.Parse(m.PeerURL)
 	slices.Sort(out)
 	return slices.DeleteFunc(slices.Compact(out), func(a string) bool { return err == nil && a == own.Hostname() })
+}
+
+// groupPeers returns the addresses of the nodes that share the virtual address; none without one, or if the file is damaged.
+func groupPeers(h *host.Host) []string {
+	var data map[string]string
+	if yaml.Unmarshal([]byte(h.Files.Text(vip.SettingsFile)), &data) != nil || data["peers"] == "" {
+		return nil
+	}
+	return strings.Split(data["peers"], ",")
 }
 
 // known returns the addresses of other control-plane nodes, and whether the list is complete. Its sources are, in this order: this machine's member;
@@ -282,7 +288,7 @@ func otherControlPlanes(h *host.Host, m kubernetes.EtcdMember, peers []string) [
 func known(ctx context.Context, h *host.Host, m kubernetes.EtcdMember) (addresses []string, sure bool) {
 	peers, err := kubernetes.EtcdMembers(ctx, h)
 	addresses = otherControlPlanes(h, m, peers)
-	if err == nil || h.Files.Exists(vip.SettingsFile) { // each node of a virtual address knows all others
+	if err == nil || len(groupPeers(h)) > 0 { // each node of a virtual address knows all others
 		return addresses, true
 	}
 	for range endpointTries {

@@ -355,3 +355,20 @@ func TestOtherControlPlanes(t *testing.T) {
 		t.Errorf("%v", got)
 	}
 }
+
+// A file that a full or broken disk has emptied names no other control-plane node, which does not mean that there is none.
+func TestDamagedSettingsOfTheVirtualAddress(t *testing.T) {
+	for name, c := range map[string]struct {
+		text string
+		sure bool
+	}{
+		"empty": {"", false}, "damaged": {"\x00\x00\x00", false}, "without peers": {"address: 10.0.0.100\n", false},
+		"alone": {"peers: 10.0.0.1\n", true},
+	} {
+		h := machine(t)
+		write(t, h, "/var/lib/ocadm/vip/settings.yaml", c.text)
+		if _, sure := known(t.Context(), h, own(t, h)); sure != c.sure {
+			t.Errorf("%s: sure %t", name, sure)
+		}
+	}
+}
