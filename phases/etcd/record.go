@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"yunion.io/x/ocadm/internal/disk"
 	"yunion.io/x/ocadm/phases/host"
 	"yunion.io/x/ocadm/phases/kubernetes"
 )
@@ -103,6 +104,17 @@ func moveMember(member, aside string) error {
 	}
 	if err := os.Rename(member, filepath.Join(aside, "member")); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("preserving the former data of etcd: %w", err)
+	}
+	return nil
+}
+
+// lasting makes the moves of directories last before a record says that they were made: the record may be on another disk, and a power cut would keep it
+// and lose them.
+func lasting(dirs ...string) error {
+	for _, dir := range dirs {
+		if err := disk.Sync(dir); err != nil {
+			return fmt.Errorf("writing the directories of etcd to the disk: %w", err)
+		}
 	}
 	return nil
 }

@@ -237,6 +237,9 @@ func clearData(_ context.Context, r *Rejoin, rep workflow.Reporter) error {
 	if err := moveMember(r.path("member"), r.path(rec.Before)); err != nil {
 		return err
 	}
+	if err := lasting(r.path(rec.Before), r.path(".")); err != nil {
+		return err
+	}
 	rec.Swapped = true
 	rep.Changed("kept the former data of etcd in %s", filepath.Join(r.Member.DataDir, rec.Before))
 	return rec.save(r.Host, rejoinName)

@@ -14,7 +14,6 @@ import (
 	"strings"
 	"time"
 
-	"yunion.io/x/ocadm/internal/disk"
 	"yunion.io/x/ocadm/internal/etcd/snapshot"
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/internal/workflow"
@@ -296,21 +295,12 @@ func swap(_ context.Context, r *Restore, rep workflow.Reporter) error {
 	if err := os.RemoveAll(r.path(restoredDir)); err != nil {
 		return fmt.Errorf("removing the files of a restore: %w", err)
 	}
-	if err := r.sync(rec.Before); err != nil {
+	if err := lasting(r.path(rec.Before), r.path(".")); err != nil {
 		return err
 	}
 	rec.Swapped = true
 	rep.Changed("kept the former data of etcd in %s", filepath.Join(r.Member.DataDir, rec.Before))
 	return rec.save(r.Host, restoreName)
-}
-
-// sync makes the moves of directories last before the record says that they were made: the record may be on another disk, and a power cut would keep it
-// and lose them.
-func (r *Restore) sync(aside string) error {
-	if err := errors.Join(disk.Sync(r.path(aside)), disk.Sync(r.path("."))); err != nil {
-		return fmt.Errorf("writing the directories of etcd to the disk: %w", err)
-	}
-	return nil
 }
 
 // unswap restores the former data while etcd is stopped. It makes the moves of swap in reverse order, so that a restore can continue from any point.
@@ -330,7 +320,7 @@ func unswap(_ context.Context, r *Restore, rep workflow.Reporter) error {
 		if err := os.Rename(before, r.path("member")); err != nil {
 			return fmt.Errorf("restoring the former data: %w", err)
 		}
-		if err := r.sync(rec.Before); err != nil {
+		if err := lasting(r.path(rec.Before), r.path(".")); err != nil {
 			return err
 		}
 		rep.Changed("restored the former data of etcd")
