@@ -309,3 +309,17 @@ func TestSignAgainAfterPowerCut(t *testing.T) {
 		}
 	}
 }
+
+// While its static pods are stopped, as during etcd rejoin --after-restore, a machine stays a control-plane node: the others serve the cluster, and a
+// rotation that took it for a worker would leave it with keys and certificates of the old authorities.
+func TestAuthoritiesOfAStoppedControlPlane(t *testing.T) {
+	h, stages := rotating(t)
+	write(t, h, stopped(constants.KubeAPIServer), "x")
+	if err := h.Files.Remove(manifest(constants.KubeAPIServer)); err != nil {
+		t.Fatal(err)
+	}
+	todo, err := AuthoritiesTodo(h, stages["sign"])
+	if err != nil || !slices.Contains(todo, "write "+pkiDir+"/ca.key") {
+		t.Errorf("%v, %v", todo, err)
+	}
+}

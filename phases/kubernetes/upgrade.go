@@ -92,8 +92,10 @@ func OwnEndpoint(h *host.Host) (address string, port int, ok bool) {
 	return endpointOf(&pod)
 }
 
-// IsControlPlane reports whether this machine has the static pods of a control plane.
-func IsControlPlane(h *host.Host) bool { return h.Files.Exists(manifest(constants.KubeAPIServer)) }
+// IsControlPlane reports whether this machine has the static pods of a control plane, even if they are stopped.
+func IsControlPlane(h *host.Host) bool {
+	return h.Files.Exists(manifest(constants.KubeAPIServer)) || h.Files.Exists(stopped(constants.KubeAPIServer))
+}
 
 // StageManifests makes kubeadm write this node's static pods for a version next to the current ones, which stay. It uses a dry run of kubeadm init, because
 // kubeadm's own upgrade would replace all of them in one step.
