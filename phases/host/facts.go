@@ -281,18 +281,26 @@ func defaultRoute(list []Interface, names map[int]string) (string, netip.Addr, n
 	if err != nil {
 		return "", netip.Addr{}, netip.Addr{}
 	}
+	return defaultOf(routes, list, names)
+}
+
+func defaultOf(routes []netlink.Route, list []Interface, names map[int]string) (string, netip.Addr, netip.Addr) {
 	slices.SortStableFunc(routes, func(a, b netlink.Route) int { return a.Priority - b.Priority })
 	for _, r := range routes {
 		if r.Dst != nil && !r.Dst.IP.IsUnspecified() {
 			continue
 		}
-		gateway, _ := netip.AddrFromSlice(r.Gw.To4())
+		link, via := r.LinkIndex, r.Gw
+		if len(r.MultiPath) > 0 { // several ways at once: the kernel names them only here
+			link, via = r.MultiPath[0].LinkIndex, r.MultiPath[0].Gw
+		}
+		gateway, _ := netip.AddrFromSlice(via.To4())
 		if a, ok := netip.AddrFromSlice(r.Src.To4()); ok {
-			return names[r.LinkIndex], a, gateway
+			return names[link], a, gateway
 		}
 		for _, i := range list {
 			for _, p := range i.Prefixes {
-				if i.Name == names[r.LinkIndex] && p.Addr().Is4() {
+				if i.Name == names[link] && p.Addr().Is4() {
 					return i.Name, p.Addr(), gateway
 				}
 			}
