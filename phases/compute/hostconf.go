@@ -85,7 +85,9 @@ func merge(text string, want map[string]any, bases ...map[string]any) (merged, e
 	if err := yaml.Unmarshal([]byte(text), &doc); err != nil {
 		return out, err
 	}
+	notes := ""
 	if doc.Kind == 0 {
+		notes = text // the parser drops comments that belong to nothing
 		doc = yaml.Node{Kind: yaml.DocumentNode, Content: []*yaml.Node{{Kind: yaml.MappingNode}}}
 	}
 	root := doc.Content[0]
@@ -118,7 +120,9 @@ func merge(text string, want map[string]any, bases ...map[string]any) (merged, e
 	if err := errors.Join(e.Encode(&doc), e.Close()); err != nil {
 		return out, err
 	}
-	out.text = b.String()
+	if out.text = b.String(); strings.TrimSpace(notes) != "" {
+		out.text = strings.TrimSuffix(notes, "\n") + "\n" + out.text
+	}
 	return out, nil
 }
 

@@ -155,6 +155,16 @@ func TestEditsOfHostConfSurvive(t *testing.T) {
 	}
 }
 
+// Notes are all that a file without a key has.
+func TestNotesInHostConfSurvive(t *testing.T) {
+	m := newMachine(t)
+	m.put(t, hostConf, "# rack 7, see ticket 4711", 0o644)
+	m.must(t, hostConfPhase())
+	if got := m.read(t, hostConf); !strings.HasPrefix(got, "# rack 7, see ticket 4711\n") || !strings.Contains(got, "\ndisable_probe_kubelet: true\n") {
+		t.Errorf("host.conf:\n%s", got)
+	}
+}
+
 func TestHostConfThatIsNotYAML(t *testing.T) {
 	m := newMachine(t)
 	for _, text := range []string{"networks = ['eth0/br0/192.0.2.10']\n", "- a list\n", "a: [\n"} {
