@@ -39,6 +39,13 @@ type applied struct {
 	Values map[string]any `json:"values"`
 	// Former are the earlier ones, until host.conf has these.
 	Former []applied `json:"former,omitempty"`
+	// Edited is set if Text contains changes that a person made after ocadm had written the file.
+	Edited bool `json:"edited,omitempty"`
+}
+
+// wrote reports whether a host.conf is as ocadm wrote it, or as it was before an interrupted run.
+func (a applied) wrote(text string) bool {
+	return slices.ContainsFunc(append(a.Former, a), func(was applied) bool { return was.Text == text })
 }
 
 // hostConfValues returns the host.conf keys that the configuration sets. All others keep the file's values or the agent's defaults.
@@ -239,6 +246,11 @@ func writeHostConf(_ context.Context, h *host.Host, r workflow.Reporter) error {
 	if err := accepted(h); err != nil {
 		return err
 	}
+	now, err := h.Files.ReadFile(hostConf)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("reading %s: %w", hostConf, err)
+	}
+	a.Edited = err == nil && (a.Edited || h.Ledger.Has(host.KindFile, hostConf) && !a.wrote(string(now)))
 	want := hostConfValues(h.Config)
 	for _, key := range m.kept {
 		delete(want, key)
@@ -279,8 +291,7 @@ func undoHostConf(_ context.Context, h *host.Host, r workflow.Reporter) error {
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
-		ours := slices.ContainsFunc(append(a.Former, a), func(was applied) bool { return was.Text == string(now) })
-		if err == nil && !ours {
+		if err == nil && (a.Edited || !a.wrote(string(now))) {
 			r.Info("left %s, because it was edited after ocadm wrote it", hostConf)
 			err = h.Ledger.Forget(e.Kind, e.Name)
 		} else if err = h.Files.Undo(e); err == nil {

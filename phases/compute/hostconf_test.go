@@ -165,6 +165,23 @@ func TestNotesInHostConfSurvive(t *testing.T) {
 	}
 }
 
+// A later run that changes another key does not make the edits its own: reset leaves them.
+func TestResetLeavesEditsOfHostConf(t *testing.T) {
+	m := newMachine(t, func(m *machine) { m.Config.Node.HostNetworks = []string{"eth0/br0/192.0.2.10"} })
+	m.must(t, hostConfPhase())
+	m.put(t, hostConf, m.read(t, hostConf)+"rack: r1\n", 0o644)
+	for _, hugepages := range []string{"native", "disable"} {
+		m.boot(t)
+		m.Config.Node.Hugepages = hugepages
+		m.must(t, hostConfPhase())
+	}
+	m.boot(t)
+	m.must(t, ResetPhases()...)
+	if !m.Files.Exists(hostConf) || !strings.Contains(m.read(t, hostConf), "rack: r1") {
+		t.Error("reset removed the edited file")
+	}
+}
+
 func TestHostConfThatIsNotYAML(t *testing.T) {
 	m := newMachine(t)
 	for _, text := range []string{"networks = ['eth0/br0/192.0.2.10']\n", "- a list\n", "a: [\n"} {
