@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"yunion.io/x/ocadm/internal/etcdlog"
 	"yunion.io/x/ocadm/internal/exec"
@@ -140,14 +141,25 @@ func newestLog(h *host.Host, component string) (file string, restarts int) {
 	return newestLogOf(h, fmt.Sprintf("kube-system_%s-%s", component, h.Config.Node.Name), component)
 }
 
+// newestLogOf prefers the pod that has written last: a changed manifest makes another static pod of the same name, whose count begins anew, and the logs of
+// the former one stay for a while.
 func newestLogOf(h *host.Host, pod, container string) (file string, restarts int) {
 	files, err := h.Files.Glob(fmt.Sprintf("%s/%s_*/%s/*.log", podLogsDir, pod, container))
 	if err != nil {
 		return "", 0
 	}
+	written := map[string]time.Time{} // by directory
+	for _, f := range files {
+		if st, err := h.Files.Stat(f); err == nil && st.ModTime().After(written[path.Dir(f)]) {
+			written[path.Dir(f)] = st.ModTime()
+		}
+	}
 	for _, f := range files {
 		n, err := strconv.Atoi(strings.TrimSuffix(path.Base(f), ".log"))
-		if err == nil && (file == "" || n > restarts) {
+		if err != nil {
+			continue
+		}
+		if later := written[path.Dir(f)].Compare(written[path.Dir(file)]); file == "" || later > 0 || later == 0 && n > restarts {
 			file, restarts = f, n
 		}
 	}

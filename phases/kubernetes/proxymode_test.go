@@ -3,7 +3,10 @@
 package kubernetes
 
 import (
+	"os"
+	"strings"
 	"testing"
+	"time"
 
 	"yunion.io/x/ocadm/internal/finding"
 )
@@ -72,6 +75,17 @@ func TestFailure(t *testing.T) {
 	line, restarts := Failure(h, "kube-system_kube-proxy-*", "kube-proxy")
 	if want := `run.go:72] "command failed" err="kube-proxy in nftables mode requires kernel 5.13 or later"`; line != want || restarts != 2 {
 		t.Errorf("got %q after %d restarts, want %q after 2", line, restarts, want)
+	}
+	// A changed manifest makes another pod, whose count begins anew. The logs of the former one stay for a while.
+	former := time.Now().Add(-time.Hour)
+	for _, name := range []string{"0.log", "2.log"} {
+		if err := os.Chtimes(h.Files.Path(dir+name), former, former); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(t, h, podLogsDir+"/kube-system_kube-proxy-x7k2p_0a00/kube-proxy/0.log", "2026-11-22T08:00:00.1Z stderr F E1122 08:00:00.100000       1 run.go:72] \"command failed\" err=\"of the new one\"\n")
+	if line, restarts := Failure(h, "kube-system_kube-proxy-*", "kube-proxy"); !strings.Contains(line, "of the new one") || restarts != 0 {
+		t.Errorf("got %q after %d restarts", line, restarts)
 	}
 	if line, _ := Failure(h, "kube-system_absent-*", "absent"); line != "" {
 		t.Errorf("a container without a log says %q", line)
