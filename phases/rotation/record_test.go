@@ -255,6 +255,28 @@ func TestUsesAPI(t *testing.T) {
 	}
 }
 
+// The clocks of this machine and of the API server that sets the time of a pod may differ. A pod of a restarted template is new nevertheless: otherwise
+// the wait for it would never end, because its template is restarted only once.
+func TestRestartedPodsAreNew(t *testing.T) {
+	at := time.Now().Truncate(time.Second)
+	pod := func(name, mark string, created time.Time) *corev1.Pod {
+		return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: name, CreationTimestamp: metav1.NewTime(created), Annotations: map[string]string{restarted: mark}},
+			Spec: corev1.PodSpec{Volumes: []corev1.Volume{{VolumeSource: corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{LocalObjectReference: corev1.LocalObjectReference{Name: rootMap}}}}}}}
+	}
+	k := fake.NewClientBuilder().WithObjects(pod("before", "", at.Add(-time.Hour)), pod("of-the-stage-before", "7-trust", at.Add(-time.Hour)),
+		pod("restarted", "7-drop", at.Add(-5*time.Second)), pod("after", "", at.Add(time.Second))).Build()
+	n := &Rotation{Record: &Record{ID: "7", Published: map[Stage]time.Time{Drop: at}}}
+	old, err := n.oldPods(t.Context(), k, Drop)
+	var names []string
+	for _, p := range old {
+		names = append(names, p.Name)
+	}
+	slices.Sort(names)
+	if err != nil || !slices.Equal(names, []string{"before", "of-the-stage-before"}) {
+		t.Errorf("%v, %v", names, err)
+	}
+}
+
 // If the API server fails to answer once, a workload's pods do not keep the old CAs, and the next workload still gets the new ones.
 func TestReplaceTriesAgain(t *testing.T) {
 	yes, patches := true, 0

@@ -110,18 +110,22 @@ func podsStep(stage Stage) Step {
 
 // oldPods returns the pods that use the API and were created before every namespace had the CAs of a stage; until then, it returns all that use the API.
 func (n *Rotation) oldPods(ctx context.Context, c client.Reader, stage Stage) ([]corev1.Pod, error) {
-	at := time.Now()
+	at, mark := time.Now(), ""
 	if n.Record != nil && !n.Record.Published[stage].IsZero() {
-		at = n.Record.Published[stage]
+		at, mark = n.Record.Published[stage], n.mark(stage)
 	}
 	var pods corev1.PodList
 	if err := c.List(ctx, &pods); err != nil {
 		return nil, fmt.Errorf("listing pods: %w", err)
 	}
 	return slices.DeleteFunc(pods.Items, func(p corev1.Pod) bool {
-		return kube.PodEnded(&p) || !usesAPI(&p) || !p.CreationTimestamp.Time.Before(at.Truncate(time.Second))
+		// A pod of a restarted template is new even if the clock that dated it is behind this one.
+		return kube.PodEnded(&p) || !usesAPI(&p) || mark != "" && p.Annotations[restarted] == mark || !p.CreationTimestamp.Time.Before(at.Truncate(time.Second))
 	}), nil
 }
+
+// mark returns the annotation of templates that were restarted for a stage.
+func (n *Rotation) mark(stage Stage) string { return n.Record.ID + "-" + string(stage) }
 
 // usesAPI reports whether a pod mounts the CAs of the cluster.
 func usesAPI(p *corev1.Pod) bool {
@@ -141,7 +145,7 @@ func (n *Rotation) restart(ctx context.Context, r workflow.Reporter, stage Stage
 	if err != nil {
 		return err
 	}
-	mark := n.Record.ID + "-" + string(stage)
+	mark := n.mark(stage)
 	done, pairs := map[string]bool{}, map[string]turn{}
 	var refused error
 	err = wait.Until(ctx, "the pods", askInterval, func(ctx context.Context) (bool, string, error) {
