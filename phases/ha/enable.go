@@ -52,7 +52,11 @@ func BeginEnable(ctx context.Context, h *host.Host, address, endpoint string) (*
 		return nil, finding.New("OCA-4174", "The cluster already has its own endpoint", "it is "+now,
 			"add control-plane nodes: ocadm token create --print-join-command --control-plane")
 	}
+	alone := *h.Config
 	h.Config.Cluster.VirtualAddress, h.Config.Cluster.ControlPlaneEndpoint = address, wanted
+	if list := preflight.MoreUFW(ctx, h, &alone); len(list) > 0 {
+		return nil, finding.List(list)
+	}
 	if address != "" {
 		c, err := h.Kube(ctx)
 		if err != nil {

@@ -20,6 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	"yunion.io/x/ocadm/cluster"
+	"yunion.io/x/ocadm/internal/exec"
 	"yunion.io/x/ocadm/internal/finding"
 	group "yunion.io/x/ocadm/internal/vip"
 	"yunion.io/x/ocadm/internal/workflow"
@@ -217,6 +218,31 @@ func TestEnableRefusals(t *testing.T) {
 		l := finding.Of(err)
 		if tt.code == "" && (err != nil || m.From != "10.0.0.1") || tt.code != "" && (len(l) != 1 || l[0].Code != tt.code) {
 			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// The only control-plane node lets nobody reach its etcd, and hears no VRRP. With ufw, ocadm cannot change that: another node could not join, and would
+// hold the virtual address as well.
+func TestEnableBehindUFW(t *testing.T) {
+	const open = "2379/tcp ALLOW Anywhere\n2380/tcp ALLOW Anywhere\n"
+	for name, tt := range map[string]struct{ status, address, endpoint, lacks string }{
+		"inactive":                      {"Status: inactive\n", "10.0.0.100", "", ""},
+		"as init wanted it":             {"Status: active\n", "10.0.0.100", "", "ufw allow 2379/tcp\nufw allow 2380/tcp\nufw allow proto vrrp from any to any"},
+		"etcd is open":                  {"Status: active\n" + open, "10.0.0.100", "", "ufw allow proto vrrp from any to any"},
+		"etcd is open, a load balancer": {"Status: active\n" + open, "", "lb.example.org", ""},
+	} {
+		h := controlPlane(t, "10.0.0.1:6443")
+		h.Exec = &host.Recorder{Answer: func(c exec.Command) (exec.Result, error) {
+			if c.Path == "ufw" {
+				return exec.Result{Stdout: tt.status}, nil
+			}
+			return exec.Result{}, nil
+		}}
+		_, err := BeginEnable(t.Context(), h, tt.address, tt.endpoint)
+		l := finding.Of(err)
+		if tt.lacks == "" && err != nil || tt.lacks != "" && (len(l) != 1 || l[0].Code != "OCA-2008" || l[0].Remedy != tt.lacks) {
+			t.Errorf("%s: %+v, %v", name, l, err)
 		}
 	}
 }

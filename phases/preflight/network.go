@@ -17,6 +17,7 @@ import (
 
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/phases/config"
+	"yunion.io/x/ocadm/phases/host"
 	"yunion.io/x/ocadm/phases/kubernetes"
 	"yunion.io/x/ocadm/phases/node"
 )
@@ -240,19 +241,30 @@ func upperFirst(s string) string { return strings.ToUpper(s[:1]) + s[1:] }
 // checkFirewall checks active rules, not units: on Ubuntu the unit of ufw is active even if ufw is not.
 func checkFirewall(ctx context.Context, m *machine) []finding.Finding {
 	var out []finding.Finding
-	closed := func(code, by string, commands []string) {
-		out = append(out, finding.New(code, by+" would drop the cluster's traffic", by+" is active and lacks rules for it", strings.Join(commands, "\n")))
-	}
 	if m.h.Config.Node.Firewall == config.FirewallManual {
 		if missing, _ := node.FirewallMissing(ctx, m.h, m.kind == Init); len(missing) > 0 { // the user configures a firewall that does not answer
-			closed("OCA-2007", "firewalld", missing)
+			out = append(out, closed("OCA-2007", "firewalld", missing))
 		}
 	}
 	status, _ := m.output(ctx, "ufw", "status")
 	if missing := node.UFWMissing(m.h.Config, m.kind == Init, status); len(missing) > 0 {
-		closed("OCA-2008", "ufw", missing)
+		out = append(out, closed("OCA-2008", "ufw", missing))
 	}
 	return out
+}
+
+func closed(code, by string, commands []string) finding.Finding {
+	return finding.New(code, by+" would drop the cluster's traffic", by+" is active and lacks rules for it", strings.Join(commands, "\n"))
+}
+
+// MoreUFW returns a finding if ufw lacks rules that a control-plane node needs and did not need with its former configuration.
+func MoreUFW(ctx context.Context, h *host.Host, former *config.Config) []finding.Finding {
+	status, _ := (&machine{h: h}).output(ctx, "ufw", "status")
+	missing := without(node.UFWMissing(h.Config, true, status), node.UFWMissing(former, true, status))
+	if len(missing) == 0 {
+		return nil
+	}
+	return []finding.Finding{closed("OCA-2008", "ufw", missing)}
 }
 
 // checkSameAddress uses ARP. A gateway that answers for every address, as in some public clouds, is not a second machine: hence only a warning.
