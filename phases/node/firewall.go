@@ -143,7 +143,13 @@ func missingOpenings(ctx context.Context, h *host.Host, controlPlane bool) ([]op
 		}
 		return ""
 	}
-	zone := cmp.Or(zoneOf(nodeInterface(h)), ask("--get-default-zone"), "public")
+	nic := nodeInterface(h)
+	byDefault := ask("--get-default-zone")
+	zone := cmp.Or(zoneOf(nic), byDefault, "public")
+	bridges := slices.DeleteFunc(bridgesOf(h.Config, nic), func(b string) bool {
+		z := zoneOf(b)
+		return zone == byDefault || z != "" && z != zone // an administrator chose the other
+	})
 	var ports, interfaces []string
 	for _, p := range config.Ports(h.Config, controlPlane) {
 		if p.Reached {
@@ -170,8 +176,23 @@ func missingOpenings(ctx context.Context, h *host.Host, controlPlane bool) ([]op
 	}
 	need(zone, "port", ports)
 	need(zone, "protocol", config.Protocols(h.Config, controlPlane))
+	need(zone, "interface", bridges)
 	need(trustedZone, "interface", interfaces)
 	return out, nil
+}
+
+// bridgesOf returns the bridges to which the host agent moves the addresses of an interface. A bridge without a zone of its own is in the default one, where
+// the node's ports may not be open.
+func bridgesOf(c *config.Config, nic string) (out []string) {
+	if !c.Node.EnableHostAgent {
+		return nil
+	}
+	for _, s := range c.Node.HostNetworks {
+		if n, err := config.ParseHostNetwork(s); err == nil && n.NIC == nic {
+			out = append(out, n.Bridge)
+		}
+	}
+	return out
 }
 
 // nodeInterface returns the interface with the node's address.

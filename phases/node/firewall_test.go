@@ -194,6 +194,33 @@ func TestFirewallThatIsOffOrManual(t *testing.T) {
 	}
 }
 
+// The host agent moves the node's address to a bridge, which would otherwise be in the default zone, where nothing is open.
+func TestFirewallZoneOfTheBridge(t *testing.T) {
+	for name, c := range map[string]struct {
+		nic     string
+		bridges map[string]string
+		want    bool
+	}{
+		"of another zone":         {"eth1", nil, true},
+		"of the default zone":     {"eth0", nil, false},
+		"whose bridge has a zone": {"eth1", map[string]string{"br0": "internal"}, false},
+	} {
+		f := newFirewalld()
+		for b, z := range c.bridges {
+			f.zones[b] = z
+		}
+		m := newFirewalledMachine(t, f)
+		m.Config.Node.IP, m.Config.Node.EnableHostAgent = "192.0.2.10", true
+		m.Config.Node.HostNetworks = []string{c.nic + "/br0/192.0.2.10", "eth7/br7/203.0.113.10"}
+		m.Facts.Interfaces = []host.Interface{{Name: c.nic, Prefixes: []netip.Prefix{netip.MustParsePrefix("192.0.2.10/24")}}}
+		m.must(t, Firewall(false))
+		state := strings.Join(f.state(), "\n")
+		if got := strings.Contains(state, "permanent public interface br0") && strings.Contains(state, "runtime public interface br0"); got != c.want || strings.Contains(state, "br7") {
+			t.Errorf("%s:\n%s", name, state)
+		}
+	}
+}
+
 func TestUFW(t *testing.T) {
 	c := &config.Config{Addons: config.Addons{CNI: "flannel"}}
 	for name, status := range map[string]string{"inactive": "Status: inactive\n", "not installed": ""} {
