@@ -347,7 +347,7 @@ func TestHostName(t *testing.T) {
 	for _, tt := range []struct {
 		node, machine string
 		severity      finding.Severity
-	}{{"node2", "node2", ""}, {"node2", "NODE2.example.org", ""}, {"2node", "2node", finding.Error}, {"a.b", "a.b", finding.Error}, {"node2", "other", finding.Warning}} {
+	}{{"node2", "node2", ""}, {"node2", "node2.example.org", finding.Warning}, {"node2", "NODE2", finding.Warning}, {"2node", "2node", finding.Error}, {"a.b", "a.b", finding.Error}, {"node2", "other", finding.Warning}} {
 		m := newMachine(t)
 		m.Config.Node.Name, m.Facts.Hostname = tt.node, tt.machine
 		got := HostName(m.Host)

@@ -209,17 +209,14 @@ func HostName(h *host.Host) []finding.Finding {
 	case !hostName.MatchString(name):
 		return []finding.Finding{{Code: CodeHostName, Severity: finding.Error, What: "The cloud refuses a host with the name " + name,
 			Cause: "the name of a host starts with a letter and contains only letters, digits and hyphens", Remedy: "hostnamectl set-hostname NAME"}}
-	case h.Facts.Hostname != "" && !strings.EqualFold(short(h.Facts.Hostname), name):
+	case h.Facts.Hostname != "" && h.Facts.Hostname != name:
+		// The agent registers os.Hostname(), and region reads the Node of that name before it rescues virtual machines: SHost.OnHostDown (v4.0.4).
 		return []finding.Finding{{Code: CodeHostName, Severity: finding.Warning, What: "The node's name differs from the machine's name",
-			Cause:  fmt.Sprintf("the host agent looks for the node under the name of the machine, %s, and not under %s", h.Facts.Hostname, name),
-			Remedy: "hostnamectl set-hostname " + name + ", or omit --node-name"}}
+			Cause: fmt.Sprintf("the cloud looks for the node under the name of the machine, %s, and not under %s: when the host is lost, "+
+				"its virtual machines may not be started on other hosts", h.Facts.Hostname, name),
+			Remedy: "hostnamectl set-hostname " + name}}
 	}
 	return nil
-}
-
-func short(hostname string) string {
-	s, _, _ := strings.Cut(hostname, ".")
-	return s
 }
 
 // globals returns the addresses of an interface that are not link-local.
