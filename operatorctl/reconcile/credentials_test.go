@@ -132,3 +132,35 @@ func TestPausedWorkloadIsNotChanged(t *testing.T) {
 		t.Errorf("afterwards it has %d replicas", *now.Spec.Replicas)
 	}
 }
+
+// A lost Secret takes the names of the cloud's databases with it. Under the usual names, the services would start with empty databases.
+func TestLostSecretGetsTheNamesOfTheReleaseBack(t *testing.T) {
+	b := newBench(t, interceptor.Funcs{}, newCloud())
+	b.reconcile()
+	before := &corev1.Secret{}
+	b.get(before, "default-credentials")
+	names := map[string]string{component.CloudID: "of-the-cloud-before-a-restore", component.DatabaseName("region"): "compute", component.DatabaseUser("region"): "compute"}
+	for key, name := range names {
+		before.Data[key] = []byte(name)
+	}
+	if err := b.api.Update(t.Context(), before); err != nil {
+		t.Fatal(err)
+	}
+	b.reconcile()
+	if err := b.api.Delete(t.Context(), before); err != nil {
+		t.Fatal(err)
+	}
+	b.reconcile()
+	now := &corev1.Secret{}
+	b.get(now, "default-credentials")
+	for key, name := range names {
+		if got := string(now.Data[key]); got != name {
+			t.Errorf("%s is %q, not %q", key, got, name)
+		}
+	}
+	config := &corev1.Secret{}
+	b.get(config, "default-region-config")
+	if !strings.Contains(string(config.Data["region.conf"]), "/compute?") {
+		t.Error("region uses another database")
+	}
+}

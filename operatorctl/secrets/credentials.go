@@ -31,6 +31,8 @@ type Values struct {
 	ID string
 	// Chosen holds passwords set by the spec. They replace those in the Secret, where pods that log in read them.
 	Chosen map[string]string
+	// Names holds the names of the cloud's databases and accounts when it had a Secret, for a new one.
+	Names map[string]string
 	// Earlier holds passwords and names of an earlier operator.
 	Earlier map[string]string
 }
@@ -57,6 +59,7 @@ func (v Values) fill(data map[string][]byte, missing []string) error {
 		value := v.Chosen[k]
 		if k == component.CloudID {
 			value = v.ID
+			v.nameAgain(data)
 		}
 		if value == "" {
 			value = v.Earlier[k]
@@ -75,6 +78,15 @@ func (v Values) fill(data map[string][]byte, missing []string) error {
 		}
 	}
 	return nil
+}
+
+// nameAgain sets the names that a new Secret lacks. Under the usual names, the services would start with empty databases.
+func (v Values) nameAgain(data map[string][]byte) {
+	for k, name := range v.Names {
+		if component.IsName(k) && len(data[k]) == 0 {
+			data[k] = []byte(name)
+		}
+	}
 }
 
 // Apply writes only what is missing: an existing password is only replaced by one that the spec chooses. A Secret that the cache lacks is created,
