@@ -3,6 +3,7 @@
 package cluster
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -24,7 +25,6 @@ import (
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/internal/kube"
 	"yunion.io/x/ocadm/internal/wait"
-	"yunion.io/x/ocadm/operatorctl/component"
 )
 
 // ComponentRef names one component of a cloud.
@@ -33,6 +33,8 @@ type ComponentRef struct {
 	Name  string
 	// Block is the path of its block below spec: ["regionServer"], ["hostagent", "SdnAgent"].
 	Block []string
+	// Label is the value of the component label of its objects, "" if that is its name.
+	Label string
 }
 
 // ComponentChange is a change of a component's block. nil leaves a field as it is; a pointer to "" returns it to the operator.
@@ -205,7 +207,7 @@ func (r ComponentRef) Workloads(ctx context.Context, c client.Client) ([]client.
 			return nil, fmt.Errorf("listing the workloads of %s: %w", r.Name, err)
 		}
 		_ = meta.EachListItem(list, func(o runtime.Object) error { // it fails only for non-lists
-			if w, is := o.(client.Object); is && component.OfCloud(w, r.Cloud.Name) {
+			if w, is := o.(client.Object); is && r.has(w) {
 				out = append(out, w)
 			}
 			return nil
@@ -227,7 +229,7 @@ func (r ComponentRef) Pod(ctx context.Context, c client.Client, node string) (*c
 	var best *corev1.Pod
 	for i := range list.Items {
 		p := &list.Items[i]
-		if !component.OfCloud(p, r.Cloud.Name) || node != "" && p.Spec.NodeName != node || p.DeletionTimestamp != nil {
+		if !r.has(p) || node != "" && p.Spec.NodeName != node || p.DeletionTimestamp != nil {
 			continue
 		}
 		if best == nil || kube.PodReady(p) && !kube.PodReady(best) {
@@ -246,7 +248,13 @@ func (r ComponentRef) Pod(ctx context.Context, c client.Client, node string) (*c
 }
 
 func (r ComponentRef) labelled() []client.ListOption {
-	return []client.ListOption{client.InNamespace(r.Cloud.Namespace), client.MatchingLabels{v1alpha1.LabelComponent: r.Name}}
+	return []client.ListOption{client.InNamespace(r.Cloud.Namespace), client.MatchingLabels{v1alpha1.LabelComponent: cmp.Or(r.Label, r.Name)}}
+}
+
+// has reports whether a workload or pod with the component's label belongs to the cloud, see component.OfCloud.
+func (r ComponentRef) has(o client.Object) bool {
+	name := r.Cloud.Name + "-" + r.Name
+	return o.GetName() == name || strings.HasPrefix(o.GetName(), name+"-")
 }
 
 // Scale sets the number of pods of a component, and returns what changed.

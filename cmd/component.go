@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/cluster"
 	"yunion.io/x/ocadm/internal/nearest"
 	"yunion.io/x/ocadm/operatorctl/catalog"
@@ -36,7 +37,7 @@ func componentRef(f *cloudFlags, name string) (cluster.ComponentRef, error) {
 		if c.Name != name {
 			continue
 		}
-		return cluster.ComponentRef{Cloud: f.key(), Name: name, Block: c.SpecPath()}, nil
+		return cluster.ComponentRef{Cloud: f.key(), Name: name, Block: c.SpecPath(), Label: c.Workload.PodLabels[v1alpha1.LabelComponent]}, nil
 	}
 	return cluster.ComponentRef{}, misspelt(fmt.Sprintf("%q is not a component", name), name, known,
 		"ocadm operator components lists them")

@@ -13,8 +13,10 @@ import (
 
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/internal/images"
 	"yunion.io/x/ocadm/internal/kube"
@@ -94,10 +96,13 @@ func newComponentLogs(a *app) *cobra.Command {
 		Example: "  ocadm component logs region --follow\n  ocadm component logs host --node node2 --tail 100\n" +
 			"  ocadm component logs region --previous          # of the container that crashed",
 		Args: arguments(cobra.ExactArgs(1)),
-	}, func(pod *corev1.Pod, container string, args []string) ([]string, error) {
+	}, func(pod *corev1.Pod, container string, _ []string) ([]string, error) {
 		argv := []string{"logs", "pod/" + pod.Name, "-c", container}
 		if everywhere {
-			argv = []string{"logs", "-l", "app.kubernetes.io/component=" + args[0], "--prefix", "-c", container, "--max-log-requests=50"}
+			alike := labels.SelectorFromSet(labels.Set{ // the namespace may have another cloud
+				v1alpha1.LabelComponent: pod.Labels[v1alpha1.LabelComponent], v1alpha1.LabelInstance: pod.Labels[v1alpha1.LabelInstance],
+			})
+			argv = []string{"logs", "-l", alike.String(), "--prefix", "-c", container, "--max-log-requests=50"}
 		}
 		return append(argv, fmt.Sprintf("--follow=%t", follow), fmt.Sprintf("--previous=%t", previous), fmt.Sprintf("--tail=%d", tail)), nil
 	})
