@@ -89,12 +89,11 @@ spec: {version: v1, hostagent: {tag: v0.9, image: x}, autoupdate: {disable: true
 			"spec":     map[string]any{"version": "v2", "hostagent": map[string]any{"tag": nil}},
 			"metadata": map[string]any{"annotations": map[string]any{autoupdateAnnotation: nil}},
 		}, 2},
+		// Only another version moves the agents, as in an operation: the tag may be a choice.
 		"edition and limits": {Update{Edition: "ee", DisableResourceManagement: &no}, map[string]any{
-			"spec": map[string]any{"disableResourceManagement": false, "hostagent": map[string]any{"tag": nil}},
-			"metadata": map[string]any{"annotations": map[string]any{
-				"onecloud.yunion.io/edition": "ee", autoupdateAnnotation: nil,
-			}},
-		}, 3},
+			"spec":     map[string]any{"disableResourceManagement": false},
+			"metadata": map[string]any{"annotations": map[string]any{"onecloud.yunion.io/edition": "ee"}},
+		}, 2},
 	} {
 		got, lines := c.update.patch(live, false)
 		if d := cmp.Diff(c.want, got); d != "" || len(lines) != c.lines {

@@ -213,7 +213,7 @@ func (u Update) patch(live *unstructured.Unstructured, newOperator bool) (map[st
 			lines = append(lines, fmt.Sprintf("spec.disableResourceManagement: %t → %t", got, *u.DisableResourceManagement))
 		}
 	}
-	if len(lines) > 0 {
+	if len(lines) > 0 && u.Version != "" { // as an operation does
 		lines = append(lines, unpin(live, spec, annotations)...)
 	}
 	if revision, _, _ := unstructured.NestedInt64(live.Object, "status", "release", "revision"); revision > 0 && (newOperator || updateAvailable(live)) {
