@@ -30,18 +30,39 @@ func ParseAdoption(list string) mysql.Adoption {
 	return out
 }
 
-// foreign adds the remedy to the error about a database that is not the cloud's.
-func (in Input) foreign(err error) error {
+// messageRoom is how long the error about a database that is not the cloud's may get: the status cuts a message, and a command without its end would do
+// something else.
+const messageRoom = 370
+
+// foreign adds the remedy to the error about a database that is not the cloud's. Its command names those that own needs, and as many others as fit.
+func (in Input) foreign(err error, own component.Component) error {
 	e, is := errors.AsType[*mysql.NotOurs](err)
 	if !is {
 		return err
 	}
-	why, what := "to use the existing ones and set new passwords for the accounts", strings.Join(e.Names, ",")
-	if e.Owner.ID != "" {
-		why, what = "if that cloud no longer exists, to take over its databases and accounts", e.Owner.String()
+	advise := func(why, what string) error {
+		return fmt.Errorf("%w; %s: kubectl -n %s annotate --overwrite oc %s %s=%s", err, why, in.Cluster.Namespace, in.Cluster.Name,
+			v1alpha1.AnnotationAdoptDatabases, what)
 	}
-	return fmt.Errorf("%w; %s: kubectl -n %s annotate --overwrite oc %s %s=%s", err, why, in.Cluster.Namespace, in.Cluster.Name,
-		v1alpha1.AnnotationAdoptDatabases, what)
+	if e.Owner.ID != "" {
+		return advise("if that cloud no longer exists, to take over its databases and accounts", e.Owner.String())
+	}
+	adopt := func(names []string) error {
+		existing := "the existing ones"
+		if len(names) < len(e.Names) {
+			existing = fmt.Sprintf("%d of %d existing ones", len(names), len(e.Names))
+		}
+		return advise("to use "+existing+" and set new passwords for the accounts", strings.Join(names, ","))
+	}
+	needs := append(databaseNames(own), own.Database.Account())
+	other := func(n string) bool { return !slices.Contains(needs, n) }
+	names := slices.DeleteFunc(slices.Clone(e.Names), other)
+	for _, n := range e.Names {
+		if more := append(slices.Clip(names), n); other(n) && len(adopt(more).Error()) <= messageRoom {
+			names = more
+		}
+	}
+	return adopt(names)
 }
 
 // wants returns the databases and accounts of all enabled components: they are claimed together.

@@ -118,12 +118,12 @@ func (in Input) database(c component.Resolved) Effect {
 				made, err := admin.EnsureDatabase(ctx, snap, name)
 				changed = changed || made
 				if err != nil {
-					return changed, in.foreign(err)
+					return changed, in.foreign(err, c.Component)
 				}
 				granted, err := admin.EnsureAccount(ctx, snap, acc)
 				changed = changed || granted
 				if err != nil {
-					return changed, in.foreign(err)
+					return changed, in.foreign(err, c.Component)
 				}
 			}
 			return changed, nil
