@@ -6,12 +6,14 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/apimachinery/pkg/util/validation"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
@@ -44,16 +46,30 @@ func zoneCopies(o *component.Objects, in component.Inputs) error {
 		}
 		first, _ := o.Workload.(*appsv1.Deployment) // it was rendered from the same component
 		d.Spec.Template.Spec.Affinity = first.Spec.Template.Spec.Affinity
-		d.Name += "-" + zone
+		d.Name += zoneSuffix(zone)
 		renamed := map[string]string{}
 		for _, obj := range slices.Concat(other.Secrets, other.PVCs) {
-			renamed[obj.GetName()] = obj.GetName() + "-" + zone
+			renamed[obj.GetName()] = obj.GetName() + zoneSuffix(zone)
 			obj.SetName(renamed[obj.GetName()])
 		}
 		rename(d.Spec.Template.Spec.Volumes, renamed)
 		o.Secrets, o.PVCs, o.Copies = append(o.Secrets, other.Secrets...), append(o.PVCs, other.PVCs...), append(o.Copies, d)
 	}
 	return nil
+}
+
+// zoneSuffix ends the names of the objects of a zone. The name of a zone may have what a name in Kubernetes may not.
+func zoneSuffix(zone string) string {
+	if len(validation.IsDNS1123Subdomain(zone)) == 0 {
+		return "-" + zone
+	}
+	plain := strings.Map(func(r rune) rune {
+		if r >= 'a' && r <= 'z' || r >= '0' && r <= '9' {
+			return r
+		}
+		return '-'
+	}, strings.ToLower(zone))
+	return "-" + strings.Trim(plain, "-") + "-" + hash(map[string][]byte{zone: nil})[:6] // other zones may differ in that only
 }
 
 func rename(volumes []corev1.Volume, names map[string]string) {
