@@ -25,6 +25,7 @@ import (
 	"yunion.io/x/ocadm/internal/kube"
 	"yunion.io/x/ocadm/operatorctl/component"
 	"yunion.io/x/ocadm/operatorctl/operation"
+	"yunion.io/x/ocadm/operatorctl/status"
 )
 
 // Infrastructure is the controller that delivers the bootstrap data of machines, and removes machines from the cluster. Its request is a machine.
@@ -287,7 +288,7 @@ func (c *Infrastructure) report(ctx context.Context, m *v1alpha1.OnecloudMachine
 		if s.Phase == v1alpha1.MachineFailed {
 			kind = corev1.EventTypeWarning
 		}
-		c.Events.Eventf(m, nil, kind, string(s.Phase), "Reconcile", "%s", operation.Note(cmp.Or(s.Message, "done")))
+		c.Events.Eventf(m, nil, kind, string(s.Phase), "Reconcile", "%s", status.Note(cmp.Or(s.Message, "done")))
 		c.Log.Info("machine", "machine", m.Name, "namespace", m.Namespace, "from", string(was), "to", string(s.Phase), "message", s.Message)
 	}
 	m.ResourceVersion = after.ResourceVersion

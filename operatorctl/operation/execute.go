@@ -19,6 +19,7 @@ import (
 
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/internal/workflow"
+	"yunion.io/x/ocadm/operatorctl/status"
 )
 
 // Reasons why a run ends before its last step.
@@ -78,7 +79,7 @@ func (x *execution) do(ctx context.Context) error {
 	if note := Resumed(&was, time.Now()); note != "" {
 		rec.log.add(workflow.Event{Type: workflow.PhaseInfo, Phase: was.Step, Time: time.Now(), Message: note})
 		if rec.events != nil {
-			rec.events.Eventf(x.run.Operation, nil, corev1.EventTypeNormal, "Resumed", x.run.Operation.Spec.Action, "%s", Note(note))
+			rec.events.Eventf(x.run.Operation, nil, corev1.EventTypeNormal, "Resumed", x.run.Operation.Spec.Action, "%s", status.Note(note))
 		}
 	}
 	if rec.Status().Phase != v1alpha1.OperationReverting {

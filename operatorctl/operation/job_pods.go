@@ -13,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/operatorctl/status"
 )
 
 // Messages of an operation that has no pod yet.
@@ -47,7 +48,7 @@ func (j *jobs) note(ctx context.Context, o *v1alpha1.OnecloudOperation, job *bat
 		return nil
 	}
 	for _, l := range all[len(lostOf(&o.Status)):] {
-		j.Events.Eventf(o, nil, corev1.EventTypeWarning, "PodLost", o.Spec.Action, "%s", Note(l))
+		j.Events.Eventf(o, nil, corev1.EventTypeWarning, "PodLost", o.Spec.Action, "%s", status.Note(l))
 	}
 	return j.record(o.DeepCopy()).Update(ctx, func(s *v1alpha1.OnecloudOperationStatus) {
 		setLost(s, all)

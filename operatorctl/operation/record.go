@@ -251,7 +251,7 @@ func (r *record) Event(e workflow.Event) {
 		if r.events == nil {
 			return
 		}
-		r.events.Eventf(r.op, nil, corev1.EventTypeWarning, "StepFailed", s.Name, "%s", Note(s.Name+": "+s.Message))
+		r.events.Eventf(r.op, nil, corev1.EventTypeWarning, "StepFailed", s.Name, "%s", status.Note(s.Name+": "+s.Message))
 	}
 }
 
@@ -309,13 +309,4 @@ func Findings(l finding.List) []v1alpha1.OperationFinding {
 		out = append(out, v1alpha1.OperationFinding{Code: f.Code, Warning: f.Severity == finding.Warning, What: f.What, Cause: f.Cause, Remedy: f.Remedy})
 	}
 	return out
-}
-
-// Note shortens a text for an event: the API server rejects more than 1024 bytes. Source: k8s.io/kubernetes pkg/apis/core/validation/events.go.
-func Note(text string) string {
-	const most = 1024
-	if len(text) <= most {
-		return text
-	}
-	return status.Clip(text, most-len("…"))
 }

@@ -10,7 +10,6 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
-	"unicode/utf8"
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
@@ -54,16 +53,6 @@ func TestLogOfAWait(t *testing.T) {
 	}
 	if n := strings.Count(l.lines.String(), "\n"); n != 2 {
 		t.Errorf("%d lines:\n%s", n, l.lines.String())
-	}
-}
-
-func TestNote(t *testing.T) {
-	if got := Note("done"); got != "done" {
-		t.Error(got)
-	}
-	// A cut in the middle of a character removes the whole character.
-	if got := Note("é" + strings.Repeat("é", 600)); len(got) > 1024 || !utf8.ValidString(got) || !strings.HasSuffix(got, "é…") {
-		t.Errorf("%d bytes: …%q", len(got), got[len(got)-8:])
 	}
 }
 

@@ -17,6 +17,7 @@ import (
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/internal/backup"
 	"yunion.io/x/ocadm/operatorctl/archive"
+	"yunion.io/x/ocadm/operatorctl/status"
 )
 
 // store reads and writes the operations on the API server.
@@ -150,7 +151,7 @@ func (st *store) announce(o *v1alpha1.OnecloudOperation, end v1alpha1.OnecloudOp
 	if end.Phase != v1alpha1.OperationSucceeded {
 		kind = corev1.EventTypeWarning
 	}
-	st.Events.Eventf(o, nil, kind, string(end.Phase), o.Spec.Action, "%s", Note(cmp.Or(end.Message, "done")))
+	st.Events.Eventf(o, nil, kind, string(end.Phase), o.Spec.Action, "%s", status.Note(cmp.Or(end.Message, "done")))
 }
 
 // unmade records a failed backup that its program could not record.

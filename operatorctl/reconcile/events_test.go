@@ -167,3 +167,27 @@ func TestStatusOfTheWholeCatalogueIsBounded(t *testing.T) {
 		t.Error("the status is not what this test means it to be")
 	}
 }
+
+// The API server rejects an event with a longer note, and nobody would be told.
+func TestNotesOfEventsAreNotTooLong(t *testing.T) {
+	cr := newCloud()
+	var names []string
+	for i := range 20 {
+		names = append(names, fmt.Sprintf("no-component-%d", i))
+	}
+	cr.Annotations = map[string]string{v1alpha1.AnnotationPaused: strings.Join(names, ",")}
+	b := newBench(t, interceptor.Funcs{}, cr)
+	b.reconcile()
+	told := false
+	for e := range b.reported() {
+		kind, rest, _ := strings.Cut(e, " ")
+		reason, note, _ := strings.Cut(rest, " ")
+		told = told || kind == "Warning" && reason == status.ReasonUnknownFields
+		if len(note) > 1024 {
+			t.Errorf("%s has %d bytes", reason, len(note))
+		}
+	}
+	if !told {
+		t.Error("the unknown components are not reported")
+	}
+}

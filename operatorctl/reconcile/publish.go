@@ -52,7 +52,7 @@ func (a actor) publish(ctx context.Context, m *cloud, s State, out *status.Cloud
 }
 
 func (a actor) event(cr *v1alpha1.OnecloudCluster, e pendingEvent) {
-	a.events.Eventf(cr, nil, e.kind, e.reason, string(e.about), "%s", e.note)
+	a.events.Eventf(cr, nil, e.kind, e.reason, string(e.about), "%s", status.Note(e.note))
 }
 
 func (a actor) log(s State) *slog.Logger {

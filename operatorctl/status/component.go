@@ -286,3 +286,12 @@ func Clip(s string, limit int) string {
 	}
 	return strings.ToValidUTF8(s[:limit], "") + "…"
 }
+
+// Note shortens a text for an event: the API server rejects more than 1024 bytes. Source: k8s.io/kubernetes pkg/apis/core/validation/events.go.
+func Note(text string) string {
+	const most = 1024
+	if len(text) <= most {
+		return text
+	}
+	return Clip(text, most-len("…"))
+}
