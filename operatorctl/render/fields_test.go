@@ -247,3 +247,18 @@ func with(m map[string]any, path []string, v any) map[string]any {
 	out[path[0]] = with(inner, path[1:], v)
 	return out
 }
+
+// An error in a block names the block where it is, also that of a component without a key of its own, and of a container.
+func TestErrorInABlockNamesIt(t *testing.T) {
+	cluster := described(t, everything())
+	for _, c := range cluster.Components {
+		if c.Workload.Kind == component.NoWorkload || c.Workload.Kind == "" {
+			continue
+		}
+		c.Block = &v1alpha1.ComponentSpec{Affinity: &runtime.RawExtension{Raw: []byte(`{"nodeAfinity":{}}`)}}
+		_, err := render.Component(c, component.Inputs{Cluster: cluster, Credentials: component.Placeholders(cluster)})
+		if want := "spec." + strings.Join(c.BlockPath(), ".") + ".affinity: "; err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, not %s", c.Name, err, want)
+		}
+	}
+}

@@ -251,7 +251,7 @@ func decode(r component.Resolved, field string, from *runtime.RawExtension, into
 	d := json.NewDecoder(bytes.NewReader(from.Raw))
 	d.DisallowUnknownFields()
 	if err := d.Decode(into); err != nil {
-		return fmt.Errorf("spec.%s.%s: %w", r.SpecKey, field, err)
+		return fmt.Errorf("spec.%s.%s: %w", strings.Join(r.BlockPath(), "."), field, err)
 	}
 	return nil
 }

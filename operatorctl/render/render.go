@@ -11,6 +11,7 @@ import (
 	"maps"
 	"reflect"
 	"slices"
+	"strings"
 
 	appsv1 "k8s.io/api/apps/v1"
 	batchv1 "k8s.io/api/batch/v1"
@@ -39,7 +40,7 @@ func Component(r component.Resolved, in component.Inputs) (component.Objects, er
 	}
 	o := component.Objects{Services: serviceObjects(in), Ingresses: ingresses(in), Disruptions: disruptions(in)}
 	if o.PVCs, err = claims(in); err != nil {
-		return component.Objects{}, fmt.Errorf("spec.%s.requests.storage: %w", r.SpecKey, err)
+		return component.Objects{}, fmt.Errorf("spec.%s.requests.storage: %w", strings.Join(r.BlockPath(), "."), err)
 	}
 	if conf.public != nil {
 		o.ConfigMaps = append(o.ConfigMaps, &corev1.ConfigMap{ObjectMeta: meta(in, ""), Data: conf.public})
