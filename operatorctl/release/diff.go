@@ -175,7 +175,7 @@ func fields(path, field string, a, b any, visit func(path string, a, b any)) {
 }
 
 // secretName matches the names of options that hold secrets.
-var secretName = regexp.MustCompile(`(?i)passw|secret|token|credential|private|access_key|sql_connection|clickhouse$`)
+var secretName = regexp.MustCompile(`(?i)passw|pwd|secret|token|credential|private|access_key|connection|clickhouse$`)
 
 // secret reports whether the value of a field must be hidden.
 func secret(kind, path string) bool {
