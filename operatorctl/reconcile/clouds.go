@@ -32,7 +32,9 @@ type cloud struct {
 	written *v1alpha1.OnecloudCluster
 	// access is a hash of the connection settings of databases and services.
 	access string
-	last   last
+	// conflicts counts the consecutive reconciles that a conflict stopped.
+	conflicts int
+	last      last
 }
 
 // memos caches results for an unchanged cloud.

@@ -149,7 +149,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 		last.nextAudit = state.Now.Add(jitter(r.options.Audit, req.Name))
 	}
 	again := last.goesOn(state, desired)
-	m.last = last
+	m.last, m.conflicts = last, 0
 	r.options.Observer.Reconciled(req.NamespacedName, summary(state, desired, last, r.options.Audit > 0))
 	return r.requeue(state, desired, last, again, progress), nil
 }

@@ -16,8 +16,11 @@ import (
 )
 
 // soon is the shortest delay before the next reconcile, unless effects of this one made more possible. It also follows a write conflict: everything
-// must be read again.
-const soon = 50 * time.Millisecond
+// must be read again. If conflicts go on, because the cache is behind, the delay doubles up to lastConflict.
+const (
+	soon         = 50 * time.Millisecond
+	lastConflict = 5 * time.Second
+)
 
 // stop reports an error that keeps the whole cloud from being reconciled.
 func (r *Reconciler) stop(ctx context.Context, m *cloud, s State, err error) (ctrl.Result, error) {
@@ -32,7 +35,8 @@ func (r *Reconciler) stop(ctx context.Context, m *cloud, s State, err error) (ct
 		out.Invalid(invalid.Error())
 		return ctrl.Result{}, r.acts.publish(ctx, m, s, out, degraded(s.Cloud.Status, out.OnecloudClusterStatus, true))
 	case apierrors.IsConflict(err):
-		return ctrl.Result{RequeueAfter: soon}, nil
+		m.conflicts++
+		return ctrl.Result{RequeueAfter: min(soon<<min(m.conflicts-1, 10), lastConflict)}, nil
 	}
 	return ctrl.Result{}, r.blocked(ctx, m, s, err)
 }
