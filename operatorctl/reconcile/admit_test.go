@@ -3,6 +3,7 @@
 package reconcile
 
 import (
+	"errors"
 	"strings"
 	"testing"
 
@@ -67,5 +68,30 @@ func TestOperatorChecksWhatTheAPIServerShouldHave(t *testing.T) {
 	}
 	if c := b.component("keystone"); c.State == v1alpha1.Degraded && c.Reason == status.ReasonInvalid {
 		t.Errorf("%+v", c)
+	}
+}
+
+// A corrected cloud that replaces a rejected one ("kubectl replace --force") has the same generation. Nothing else would make the operator look again.
+func TestSuccessorOfARejectedCloudIsChecked(t *testing.T) {
+	first := newCloud()
+	first.Spec.ImageRepository = "http://r.example"
+	b := newBench(t, interceptor.Funcs{}, first)
+	b.reconcile()
+	rejected := b.cloud()
+	if rejected.Status.Phase != v1alpha1.PhaseFailed {
+		t.Fatalf("it is %s", rejected.Status.Phase)
+	}
+	rejected.Finalizers = nil
+	if err := errors.Join(b.api.Update(t.Context(), rejected), b.api.Delete(t.Context(), rejected)); err != nil {
+		t.Fatal(err)
+	}
+	next := newCloud()
+	next.UID = "the-next-one"
+	if err := b.api.Create(t.Context(), next); err != nil {
+		t.Fatal(err)
+	}
+	b.reconcile()
+	if now := b.cloud().Status; now.Phase == v1alpha1.PhaseFailed || len(now.Components) == 0 {
+		t.Errorf("it is %s with %d components", now.Phase, len(now.Components))
 	}
 }

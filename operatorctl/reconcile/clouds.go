@@ -40,12 +40,18 @@ type cloud struct {
 // memos caches results for an unchanged cloud.
 type memos struct {
 	desired memo[string, *Desired]
-	judged  memo[int64, *judgement]
+	judged  memo[judgedSpec, *judgement]
 	// index is the index of the release in a Secret, by UID and version of the Secret.
 	index memo[string, *release.Release]
 	// from holds the objects of the release that an operation moves the cloud from.
 	from   memo[string, map[string][]release.Object]
 	issued memo[string, secrets.Certificates]
+}
+
+// judgedSpec identifies a spec: another cloud of the same name counts its generations anew.
+type judgedSpec struct {
+	uid        types.UID
+	generation int64
 }
 
 // last is what the last reconcile of a cloud saw and left undone.

@@ -212,7 +212,7 @@ func (r *Reconciler) resolveCloud(ctx context.Context, m *cloud, s State, names 
 	}
 	judged := &judgement{}
 	if s.Releases.past == nil {
-		judged, err = m.memos.judged.get(s.Cloud.Generation, func() (*judgement, error) {
+		judged, err = m.memos.judged.get(judgedSpec{s.Cloud.UID, s.Cloud.Generation}, func() (*judgement, error) {
 			checked := r.options.SpecsChecked && (m.valid || s.Cloud.CreationTimestamp.After(r.started))
 			return judge(ctx, s.Cloud, facts, checked)
 		})
