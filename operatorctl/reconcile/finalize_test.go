@@ -181,3 +181,25 @@ func TestBackupsOutliveTheirCloud(t *testing.T) {
 		}
 	}
 }
+
+// The pods of a cloud taken over from an older operator have a random label, which only workloads show. The last pods are waited for without them: they
+// may still write to the databases.
+func TestDeletionWaitsForPodsWithAnEarlierLabel(t *testing.T) {
+	cr := newCloud()
+	cr.Finalizers, cr.DeletionTimestamp = []string{v1alpha1.Finalizer}, &metav1.Time{Time: b0}
+	labels := map[string]string{v1alpha1.LabelManagedBy: v1alpha1.ValueManagedBy, v1alpha1.LabelInstance: "onecloud-cluster-x7k2p", v1alpha1.LabelComponent: "keystone"}
+	of := func(name string) metav1.ObjectMeta {
+		return metav1.ObjectMeta{Namespace: cr.Namespace, Name: name, Labels: labels,
+			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(cr, v1alpha1.GroupVersion.WithKind(v1alpha1.Kind))}}
+	}
+	pod := &corev1.Pod{ObjectMeta: of("default-keystone-7d9f-x2x4z")}
+	pod.OwnerReferences = nil
+	b := newBench(t, interceptor.Funcs{}, cr, pod, &corev1.Service{ObjectMeta: of("default-keystone")}, &appsv1.Deployment{ObjectMeta: of("default-keystone"),
+		Spec: appsv1.DeploymentSpec{Selector: &metav1.LabelSelector{MatchLabels: labels}}})
+	for range 2 { // the first deletes the Deployment
+		b.reconcile()
+		if m := meta.FindStatusCondition(b.cloud().Status.Conditions, v1alpha1.ConditionReady).Message; !strings.HasPrefix(m, "waiting for the pods of keystone") {
+			t.Errorf("%q", m)
+		}
+	}
+}

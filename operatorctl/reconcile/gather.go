@@ -236,6 +236,13 @@ func instanceOf(cr *v1alpha1.OnecloudCluster, all map[engine.Key]client.Object) 
 			count[s.MatchLabels[v1alpha1.LabelInstance]]++
 		}
 	}
+	if len(count) == 0 && !cr.DeletionTimestamp.IsZero() { // the last workload is gone before its pods
+		for _, o := range all {
+			if label := o.GetLabels()[v1alpha1.LabelInstance]; label != "" && metav1.IsControlledBy(o, cr) {
+				count[label]++
+			}
+		}
+	}
 	best := v1alpha1.InstancePrefix + cr.Name
 	for _, label := range slices.Sorted(maps.Keys(count)) {
 		if count[label] > count[best] {
