@@ -25,6 +25,7 @@ import (
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/internal/kube"
 	"yunion.io/x/ocadm/internal/wait"
+	"yunion.io/x/ocadm/operatorctl/render"
 )
 
 // ComponentRef names one component of a cloud.
@@ -199,19 +200,21 @@ func (r ComponentRef) ChangeOptions(ctx context.Context, c client.Client, want m
 	return lines, r.seen(generation), nil
 }
 
-// Workloads returns the Deployments, StatefulSets and DaemonSets of the component.
+// Workloads returns the Deployments, StatefulSets and DaemonSets of the component, its read-only replicas included.
 func (r ComponentRef) Workloads(ctx context.Context, c client.Client) ([]client.Object, error) {
 	var out []client.Object
-	for _, list := range []client.ObjectList{&appsv1.DeploymentList{}, &appsv1.StatefulSetList{}, &appsv1.DaemonSetList{}} {
-		if err := c.List(ctx, list, r.labelled()...); err != nil {
-			return nil, fmt.Errorf("listing the workloads of %s: %w", r.Name, err)
-		}
-		_ = meta.EachListItem(list, func(o runtime.Object) error { // it fails only for non-lists
-			if w, is := o.(client.Object); is && r.has(w) {
-				out = append(out, w)
+	for _, suffix := range []string{"", render.ReplicaSuffix} {
+		for _, list := range []client.ObjectList{&appsv1.DeploymentList{}, &appsv1.StatefulSetList{}, &appsv1.DaemonSetList{}} {
+			if err := c.List(ctx, list, r.labelled(suffix)...); err != nil {
+				return nil, fmt.Errorf("listing the workloads of %s: %w", r.Name, err)
 			}
-			return nil
-		})
+			_ = meta.EachListItem(list, func(o runtime.Object) error { // it fails only for non-lists
+				if w, is := o.(client.Object); is && r.has(w) {
+					out = append(out, w)
+				}
+				return nil
+			})
+		}
 	}
 	if len(out) == 0 {
 		return nil, finding.New("OCA-7017", fmt.Sprintf("Component %s has no workload in cloud %s", r.Name, r.Cloud),
@@ -223,7 +226,7 @@ func (r ComponentRef) Workloads(ctx context.Context, c client.Client) ([]client.
 // Pod returns a pod of the component, preferably a ready one, on the given node if any.
 func (r ComponentRef) Pod(ctx context.Context, c client.Client, node string) (*corev1.Pod, error) {
 	list := &corev1.PodList{}
-	if err := c.List(ctx, list, r.labelled()...); err != nil {
+	if err := c.List(ctx, list, r.labelled("")...); err != nil {
 		return nil, fmt.Errorf("listing the pods of %s: %w", r.Name, err)
 	}
 	var best *corev1.Pod
@@ -247,8 +250,9 @@ func (r ComponentRef) Pod(ctx context.Context, c client.Client, node string) (*c
 		"it is disabled, it waits for another component, or no node has its label", "ocadm cluster status")
 }
 
-func (r ComponentRef) labelled() []client.ListOption {
-	return []client.ListOption{client.InNamespace(r.Cloud.Namespace), client.MatchingLabels{v1alpha1.LabelComponent: cmp.Or(r.Label, r.Name)}}
+// labelled selects objects whose label is that of the component with a suffix.
+func (r ComponentRef) labelled(suffix string) []client.ListOption {
+	return []client.ListOption{client.InNamespace(r.Cloud.Namespace), client.MatchingLabels{v1alpha1.LabelComponent: cmp.Or(r.Label, r.Name) + suffix}}
 }
 
 // has reports whether a workload or pod with the component's label belongs to the cloud, see component.OfCloud.

@@ -122,6 +122,20 @@ func TestRestartIsSeen(t *testing.T) {
 	}
 }
 
+// Read-only replicas are pods of the component, too. They are workloads of their own, with another label.
+func TestRestartIncludesReadReplicas(t *testing.T) {
+	of := func(name, label string) *appsv1.Deployment {
+		return &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: "onecloud", Name: name, Labels: map[string]string{v1alpha1.LabelComponent: label}}}
+	}
+	c := fake.NewClientBuilder().WithObjects(of("default-keystone", "keystone"), of("default-keystone-slave", "keystone-slave"), of("default-glance", "glance"),
+		of("another-keystone-slave", "keystone-slave")).Build()
+	ref := ComponentRef{Cloud: client.ObjectKey{Namespace: "onecloud", Name: "default"}, Name: "keystone"}
+	lines, _, err := ref.Restart(t.Context(), c, time.Now())
+	if want := []string{"deployment/default-keystone restarted", "deployment/default-keystone-slave restarted"}; err != nil || !slices.Equal(lines, want) {
+		t.Errorf("%q %v", lines, err)
+	}
+}
+
 // A change of options is seen when the operator has changed the workload.
 func TestChangeOfOptionsIsSeen(t *testing.T) {
 	meta := metav1.ObjectMeta{Namespace: "onecloud", Name: "default-glance", Generation: 3, Labels: map[string]string{v1alpha1.LabelComponent: "glance"}}
