@@ -76,8 +76,9 @@ func (s *Store) Status(ctx context.Context) (Status, error) {
 }
 
 // Unused returns the names of the roots that the cluster does not need, and of those that it needs. It needs the latest root of each series; for each
-// image in use, the first root that has it, because later ones do not serve it; and copied images that nodes have asked for in the last days. Of a
-// control-plane node that has left the cluster, it needs only what no other root has: programs for an architecture, and images in use.
+// image in use and each of its platforms, the first root that has it, because later ones do not serve it; and copied images that nodes have asked for
+// in the last days. Of a control-plane node that has left the cluster, it needs only what no other root has: programs for an architecture, and images
+// in use.
 func (s *Store) Unused(ctx context.Context, c Cluster) (unused, kept []string, err error) {
 	roots, err := s.Roots()
 	if err != nil {
@@ -99,9 +100,11 @@ func (s *Store) Unused(ctx context.Context, c Cluster) (unused, kept []string, e
 			needed = needed || r.series() != "" && !latest[r.series()]
 			latest[r.series()] = true
 		}
-		for image := range s.references(ctx, r) {
-			needed = needed || c.Uses(image) && !provided[image]
-			provided[image] = true
+		for image, parts := range s.references(ctx, r) {
+			for _, part := range parts {
+				needed = needed || c.Uses(image) && !provided[part]
+				provided[part] = true
+			}
 		}
 		if !needed {
 			unused = append(unused, r.Name)
@@ -130,15 +133,21 @@ func rankOf(last bool) int {
 	return 0
 }
 
-// references returns the names that a workload may use for an image of the root: its full name, and the digests of its index and manifests.
-func (s *Store) references(ctx context.Context, r Root) map[string]bool {
-	out := map[string]bool{}
+// references returns the names that a workload may use for an image of the root: its full name, and the digests of its index and manifests. For each
+// it also returns what the root provides under that name: a full name may stand for an image of another architecture in another root.
+func (s *Store) references(ctx context.Context, r Root) map[string][]string {
+	out := map[string][]string{}
 	for image, d := range r.Images {
-		out[image] = true
+		for _, m := range s.platforms(ctx, d) {
+			out[image] = append(out[image], image+" "+m.Platform.String())
+		}
+		if len(out[image]) == 0 { // its platform is unknown
+			out[image] = []string{image}
+		}
 		below := map[v1.Hash]int64{}
 		s.below(ctx, d, below)
 		for h := range below { // includes layers, which no workload names
-			out[h.String()] = true
+			out[h.String()] = []string{h.String()}
 		}
 	}
 	return out

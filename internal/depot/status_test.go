@@ -12,6 +12,8 @@ import (
 	"time"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
+
+	"yunion.io/x/ocadm/internal/bundle/imagetest"
 )
 
 // Roots share blobs, so the sum of their sizes exceeds the space used.
@@ -76,6 +78,31 @@ func TestUnused(t *testing.T) {
 	if err != nil || !slices.Equal(unused, []string{"bundle-1", "ocadm-v1", "one"}) ||
 		!slices.Equal(kept, []string{"bundle-2", "bundle-3", "bundle-4", "node-1", "ocadm-v2", "two"}) {
 		t.Errorf("unused %q, kept %q, %v", unused, kept, err)
+	}
+}
+
+// Bundles for two architectures have the same image names: while an image is in use, the root of each architecture is kept.
+func TestUnusedOfSeveralArchitectures(t *testing.T) {
+	const image = "registry.example/region:v1"
+	s := newStore(t)
+	for _, version := range []string{"v1", "v2"} {
+		for _, arch := range []string{"amd64", "arm64"} {
+			d, err := s.AddImage(t.Context(), imagetest.Image(t, arch, imagetest.Layer(t, int64(len(version+arch)))))
+			if err != nil {
+				t.Fatal(err)
+			}
+			r := Root{Name: "bundle-" + version + "-" + arch, Series: BundleSeries("linux/" + arch),
+				Images: map[string]v1.Descriptor{"registry.example/region:" + version: d}}
+			if err := s.SetRoot(t.Context(), r); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if _, _, _, err := s.Prune(t.Context(), Cluster{Uses: func(i string) bool { return i == image }}, 0); err != nil {
+		t.Fatal(err)
+	}
+	if has, err := s.Architectures(t.Context(), image); err != nil || len(has) != 2 {
+		t.Errorf("the image in use is left for %q, %v", has, err)
 	}
 }
 
