@@ -176,6 +176,9 @@ func (a *app) applyUpgrade(c *cobra.Command, h *host.Host, f upgradeFlags) error
 		return finding.New("OCA-4504", "The first control-plane node has been upgraded", "the cluster is at "+p.To+", and work is left on this node",
 			"here and on the other nodes: ocadm upgrade node")
 	}
+	if err := u.CheckSource(); err != nil {
+		return err
+	}
 	u.Record.First = true
 	ui.Findings(a.Err, program, p.Findings.Warnings())
 	if err := p.Findings.Err(); err != nil && !u.Record.Committed {

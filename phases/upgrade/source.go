@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"path"
+	"slices"
 	"strings"
 	"time"
 
@@ -75,6 +76,16 @@ func versionsIn(d *depot.Remote) (out []string) {
 		}
 	}
 	return out
+}
+
+// CheckSource returns a finding if the depot from which an interrupted upgrade would continue has other versions only: the cluster gets the version
+// before the depot does. The programs there are older than those that this node may have by now, and would replace them.
+func (u *Upgrade) CheckSource() error {
+	if u.Target.Source != SourceDepot || u.Host.Depot == nil || slices.Contains(versionsIn(u.Host.Depot), u.Record.To) {
+		return nil
+	}
+	return finding.New("OCA-4506", "The depot of this node does not have Kubernetes "+u.Record.To, "the upgrade was interrupted before it was stored there",
+		"run the same command again with --bundle FILE, or with --kubernetes-version "+u.Record.To+" to download it: it continues")
 }
 
 // Follow connects h to the depot that has a version; it may lag a moment behind that of the first node. Without a depot, the version is downloaded. A

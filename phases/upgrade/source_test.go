@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package upgrade
+
+import (
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+
+	"yunion.io/x/ocadm/internal/bundle/imagetest"
+	"yunion.io/x/ocadm/internal/depot"
+	"yunion.io/x/ocadm/internal/fetch"
+	"yunion.io/x/ocadm/internal/finding"
+)
+
+// depotWith returns a depot that has these versions of Kubernetes.
+func depotWith(t *testing.T, versions ...string) *depot.Remote {
+	t.Helper()
+	const token = "abcdef.0123456789abcdef"
+	s, err := depot.Open(t.TempDir(), 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	images := map[string]v1.Descriptor{}
+	for _, v := range versions {
+		if images["registry.k8s.io/kube-proxy:"+v], err = s.AddImage(t.Context(), imagetest.Image(t, "amd64", imagetest.Layer(t, 1))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := s.SetRoot(t.Context(), depot.Root{Name: "bundle-1", Images: images}); err != nil {
+		t.Fatal(err)
+	}
+	server := httptest.NewServer(depot.Handler(s, &depot.Access{Tokens: depot.OneToken(token)}))
+	t.Cleanup(server.Close)
+	r, err := depot.NewClient(server.URL, token, fetch.Fetcher{}).Remote(t.Context(), "amd64")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// "upgrade apply --bundle" was killed after the cluster got the version and before the depot did. A run without the bundle would take the former
+// kubelet from the depot, and record that the node is done.
+func TestContinueWithoutTheBundle(t *testing.T) {
+	for name, c := range map[string]struct {
+		source string
+		has    []string
+		want   string
+	}{
+		"the depot has only the former version": {SourceDepot, []string{old}, "OCA-4506"},
+		"the depot has it":                      {SourceDepot, []string{old, target}, ""},
+		"it is downloaded":                      {SourceInternet, []string{old}, ""},
+	} {
+		h := machine(t)
+		if err := (Record{From: old, To: target, First: true, Committed: true}).save(h); err != nil {
+			t.Fatal(err)
+		}
+		h.Depot = depotWith(t, c.has...)
+		u := &Upgrade{Host: h, Target: Target{Version: target, Source: c.source}}
+		if err := Begin(t.Context(), u, target, target); err != nil {
+			t.Fatal(err)
+		}
+		err := u.CheckSource()
+		if code(err) != c.want || err != nil && !strings.Contains(finding.Of(err)[0].Remedy, "--bundle") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if err := (&Upgrade{Host: machine(t), Target: Target{Source: SourceDepot}}).CheckSource(); err != nil {
+		t.Errorf("without a depot: %v", err)
+	}
+}
