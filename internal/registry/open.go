@@ -3,10 +3,12 @@
 package registry
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
 	"net/http"
+	"time"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
@@ -23,6 +25,9 @@ const maxManifest = 8 << 20
 const Accepted = "application/vnd.oci.image.index.v1+json, application/vnd.docker.distribution.manifest.list.v2+json, " +
 	"application/vnd.oci.image.manifest.v1+json, application/vnd.docker.distribution.manifest.v2+json"
 
+// answerTimeout bounds the requests before the download from one endpoint: a server may accept a connection and never answer.
+const answerTimeout = time.Minute
+
 // Image is an image at the first endpoint that has it. The caller closes it.
 type Image struct {
 	// Descriptor describes its manifest or index, and Raw is the document itself.
@@ -37,13 +42,15 @@ type Image struct {
 func (c Client) Open(ctx context.Context, image string, f fetch.Fetcher) (*Image, error) {
 	var out *Image
 	err := c.first(image, func(s place) error {
-		d, err := remote.Get(s.ref, s.options(ctx)...)
+		asking, cancel := context.WithTimeout(ctx, cmp.Or(f.Stall, answerTimeout))
+		defer cancel()
+		d, err := remote.Get(s.ref, s.options(asking)...)
 		if err != nil {
 			s.close()
 			return err
 		}
 		repository := s.ref.Context()
-		session, err := transport.NewWithContext(ctx, repository.Registry, s.auth, s.way, []string{repository.Scope(transport.PullScope)})
+		session, err := transport.NewWithContext(asking, repository.Registry, s.auth, s.way, []string{repository.Scope(transport.PullScope)})
 		if err != nil {
 			s.close()
 			return err

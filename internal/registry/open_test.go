@@ -84,3 +84,33 @@ func TestOpen(t *testing.T) {
 		t.Errorf("another host got the login: %v; the connection broke: %v", leaked.Load(), broken.Load())
 	}
 }
+
+// A server that accepts connections and never answers does not keep the caller from the next one.
+func TestOpenAfterASilentServer(t *testing.T) {
+	release := make(chan struct{})
+	silent := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		select {
+		case <-release:
+		case <-r.Context().Done():
+		}
+	}))
+	t.Cleanup(func() { close(release); silent.Close() })
+	good := serve(t, "library/busybox", false, nil)
+	machine := files{"/etc/containerd/certs.d/docker.io/hosts.toml": "server = '" + good.URL + "'\n[host.'" + silent.URL + "']\n"}
+	opened := make(chan error, 1)
+	go func() {
+		img, err := Client{Endpoints: Machine(machine.read)}.Open(t.Context(), "docker.io/library/busybox:v1", fetch.Fetcher{Stall: 200 * time.Millisecond})
+		if err == nil {
+			img.Close()
+		}
+		opened <- err
+	}()
+	select {
+	case err := <-opened:
+		if err != nil {
+			t.Error(err)
+		}
+	case <-time.After(10 * time.Second):
+		t.Fatal("it waits for the silent server")
+	}
+}
