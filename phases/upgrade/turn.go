@@ -82,11 +82,23 @@ func (u *Upgrade) take(ctx context.Context, r workflow.Reporter) error {
 		u.release()
 		return err
 	}
-	if err := u.othersWell(ctx, r); err != nil {
+	err = u.othersWell(ctx, r)
+	if err == nil {
+		err = u.notOvertaken(ctx)
+	}
+	if err != nil {
 		u.release()
+	}
+	return err
+}
+
+// notOvertaken returns a finding if the cluster has got a newer version while this node waited for its turn: the versions were compared before.
+func (u *Upgrade) notOvertaken(ctx context.Context) error {
+	cluster, err := kubernetes.ClusterVersion(ctx, u.K)
+	if err != nil {
 		return err
 	}
-	return nil
+	return goesBack(cluster, u.Record.To)
 }
 
 func awaitTurn(ctx context.Context, own string, taken <-chan struct{}, holder <-chan string, r workflow.Reporter) error {
