@@ -153,6 +153,35 @@ func TestMoveOn(t *testing.T) {
 	}
 }
 
+// While a node waited for its turn, another one gave the cluster a newer version: this node must not take it back.
+func TestTurnAfterAnotherVersion(t *testing.T) {
+	for cluster, want := range map[string]string{old: "", target: "", "v1.36.4": "OCA-4501"} {
+		cm := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceSystem, Name: "kubeadm-config"},
+			Data: map[string]string{"ClusterConfiguration": "apiVersion: kubeadm.k8s.io/v1beta4\nkind: ClusterConfiguration\nkubernetesVersion: " + cluster + "\n"}}
+		u := &Upgrade{Host: machine(t), K: fake.NewClientBuilder().WithObjects(cm).Build(), Record: Record{From: old, To: target, First: true}}
+		if err := u.notOvertaken(t.Context()); code(err) != want || err != nil && want == "" {
+			t.Errorf("the cluster has %s: %v", cluster, err)
+		}
+	}
+}
+
+// A run that continues keeps the snapshot from before it replaced a static pod, and takes a new one if none was replaced: the first may be days old.
+func TestSnapshotOfAnEarlierRun(t *testing.T) {
+	h := machine(t)
+	file := snapshotDir + "/etcd-20261101T000000Z-r1.db"
+	place(t, h, before, "etcd", "1")
+	if err := errors.Join(os.MkdirAll(h.Files.Path(snapshotDir), 0o700), os.WriteFile(h.Files.Path(file), nil, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	u := &Upgrade{Host: h, Record: Record{From: old, To: target, First: true, Snapshot: file}}
+	for version, want := range map[string]bool{"1": false, "2": true} {
+		place(t, h, live, "etcd", version)
+		if done, err := snapshotStep().Check(t.Context(), u); done != want || err != nil {
+			t.Errorf("etcd %s: the snapshot counts: %t, %v", version, done, err)
+		}
+	}
+}
+
 // An unfinished upgrade does not allow a version older than the cluster's.
 func TestBeginBack(t *testing.T) {
 	h := machine(t)

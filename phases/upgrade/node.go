@@ -46,8 +46,8 @@ const (
 func snapshotStep() Step {
 	return Step{
 		Name: "snapshot", Short: "Save and verify a snapshot of etcd", Timeout: 15 * time.Minute,
-		Check: func(_ context.Context, u *Upgrade) (bool, error) {
-			return u.Record.Snapshot != "" && u.Host.Files.Exists(u.Record.Snapshot), nil
+		Check: func(_ context.Context, u *Upgrade) (bool, error) { // of a run that was killed before it replaced anything, it may be days old
+			return u.Record.Snapshot != "" && u.Host.Files.Exists(u.Record.Snapshot) && exchanged(u.Host), nil
 		},
 		Plan: workflow.Says[*Upgrade]("save a snapshot of etcd in " + snapshotDir),
 		Run: func(ctx context.Context, u *Upgrade, r workflow.Reporter) error {
