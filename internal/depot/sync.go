@@ -35,8 +35,9 @@ func (s *Store) Follow(ctx context.Context, every time.Duration, peers func(cont
 	}, every)
 }
 
-// Sync copies the roots of which another depot has a newer version, and applies its removals. It returns their names. Blobs stored by an interrupted
-// Sync are not copied again. A root that is incomplete there, or that does not fit here, does not stop the others.
+// Sync copies the roots of which another depot has a newer version, and applies its removals. It also copies what this depot has lost of a root, such as a
+// blob that was damaged on the disk. It returns the names of the roots. Blobs stored by an interrupted Sync are not copied again. A root that is
+// incomplete there, or that does not fit here, does not stop the others.
 func (s *Store) Sync(ctx context.Context, c *Client) (changed []string, err error) {
 	theirs, err := c.Roots(ctx)
 	if err != nil {
@@ -48,7 +49,7 @@ func (s *Store) Sync(ctx context.Context, c *Client) (changed []string, err erro
 	}
 	for _, r := range theirs {
 		i := slices.IndexFunc(ours, func(o Root) bool { return o.Name == r.Name })
-		if i >= 0 && !r.newer(ours[i]) || i < 0 && r.removed() {
+		if i < 0 && r.removed() || i >= 0 && !r.newer(ours[i]) && (ours[i].newer(r) || !s.incomplete(ctx, ours[i])) {
 			continue
 		}
 		if one := s.Storing(ctx, func() error { return s.copyRoot(ctx, c, r, func(int64, int64) {}) }); one != nil {
@@ -60,6 +61,11 @@ func (s *Store) Sync(ctx context.Context, c *Client) (changed []string, err erro
 		changed = append(changed, r.Name)
 	}
 	return changed, err
+}
+
+func (s *Store) incomplete(ctx context.Context, r Root) bool {
+	_, lacks := s.lacks(ctx, r)
+	return lacks
 }
 
 // ofOneRoot reports whether an error concerns only the root being copied, rather than the other depot as a whole.

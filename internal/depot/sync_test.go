@@ -83,6 +83,35 @@ func TestSync(t *testing.T) {
 	sync(newStore(t), atA, "later")
 }
 
+// A depot that has lost a blob gets it from another one, although it has the same version of the root.
+func TestSyncOfALostBlob(t *testing.T) {
+	a, b := filled(t), newStore(t)
+	from := listen(t, a, nil).client()
+	if _, err := b.Sync(t.Context(), from); err != nil {
+		t.Fatal(err)
+	}
+	roots, err := b.Roots()
+	if err != nil || len(roots) != 1 {
+		t.Fatal(roots, err)
+	}
+	for h := range b.reach(t.Context(), roots[0]) {
+		file, err := b.blobFile(h)
+		if err == nil {
+			err = os.Remove(file)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		changed, err := b.Sync(t.Context(), from)
+		if done, cerr := b.Complete(t.Context(), roots[0].Name); !done || err != nil || cerr != nil || len(changed) != 1 {
+			t.Errorf("without %s: complete %t, took over %q, %v, %v", h, done, changed, err, cerr)
+		}
+	}
+	if changed, err := b.Sync(t.Context(), from); err != nil || len(changed) > 0 {
+		t.Errorf("again: %q, %v", changed, err)
+	}
+}
+
 // The clocks of control-plane nodes differ: the later change wins if it was made with knowledge of the earlier one, whatever the clocks say.
 func TestSyncWithWrongClocks(t *testing.T) {
 	for name, ahead := range map[string]time.Duration{"ahead": 1000 * time.Hour, "behind": -1000 * time.Hour} {
