@@ -304,11 +304,23 @@ func (i Installed) failed(ctx context.Context, c client.WithWatch, before []*uns
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), putBackTimeout)
 	defer cancel()
+	any := false
 	for _, old := range before {
-		if err := putBack(ctx, c, old, r); err != nil {
+		restored, err := putBack(ctx, c, old, r)
+		if err != nil {
 			f.Cause += "; the previous version could not be restored: " + err.Error()
 			return f
 		}
+		any = any || restored
+	}
+	switch {
+	case any:
+	case len(i.Changes) == 0:
+		f.Cause += "; an earlier run applied it and was interrupted, so the version before that is not known any more"
+		return f
+	default:
+		f.Cause += "; nothing was changed"
+		return f
 	}
 	if err := waitAll(ctx, c, i.targets(), r); err != nil {
 		f.Cause += "; the previous version was restored, and is not ready either: " + wait.Why(err)
@@ -318,11 +330,10 @@ func (i Installed) failed(ctx context.Context, c client.WithWatch, before []*uns
 	return f
 }
 
-// putBack restores an object to its previous state. While the pods of a workload change, its controller updates the workload's status, so the update is
-// repeated after a conflict.
-func putBack(ctx context.Context, c client.Client, old *unstructured.Unstructured, r workflow.Reporter) error {
-	restored := false
-	err := retry.RetryOnConflict(retry.DefaultBackoff, func() error {
+// putBack restores an object to its previous state, and reports whether it differed. While the pods of a workload change, its controller updates the workload's
+// status, so the update is repeated after a conflict.
+func putBack(ctx context.Context, c client.Client, old *unstructured.Unstructured, r workflow.Reporter) (restored bool, err error) {
+	err = retry.RetryOnConflict(retry.DefaultBackoff, func() error {
 		now, err := kube.Live(ctx, c, old)
 		switch {
 		case err != nil:
@@ -342,10 +353,10 @@ func putBack(ctx context.Context, c client.Client, old *unstructured.Unstructure
 		return nil
 	})
 	if err != nil {
-		return fmt.Errorf("restoring %s %s: %w", old.GetKind(), old.GetName(), err)
+		return false, fmt.Errorf("restoring %s %s: %w", old.GetKind(), old.GetName(), err)
 	}
 	if restored {
 		r.Changed("restored %s %s", old.GetKind(), client.ObjectKeyFromObject(old))
 	}
-	return nil
+	return restored, nil
 }
