@@ -72,7 +72,10 @@ type Deprecated struct {
 	Removed string `json:"removedIn"`
 }
 
-const proxyName = "kube-proxy"
+const (
+	proxyName = "kube-proxy"
+	dnsName   = "coredns"
+)
 
 // networks lists pod networks, by the names of their DaemonSets.
 var networks = []string{"kube-flannel-ds", "calico-node", "cilium", "kube-ovn-cni", "kube-router"}
@@ -145,9 +148,9 @@ func addonsOf(ctx context.Context, k client.Client) (out []Addon, _ error) {
 		}
 	}
 	var dns appsv1.Deployment
-	switch err := k.Get(ctx, client.ObjectKey{Namespace: metav1.NamespaceSystem, Name: "coredns"}, &dns); {
+	switch err := k.Get(ctx, client.ObjectKey{Namespace: metav1.NamespaceSystem, Name: dnsName}, &dns); {
 	case err == nil:
-		add("coredns", dns.Spec.Template)
+		add(dnsName, dns.Spec.Template)
 	case client.IgnoreNotFound(err) != nil:
 		return nil, fmt.Errorf("reading CoreDNS: %w", err)
 	}

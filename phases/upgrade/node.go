@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -272,7 +273,7 @@ func addonsStep() Step {
 			if err != nil || len(behind) > 0 {
 				return false, err
 			}
-			return proxyIs(ctx, u) == "", nil
+			return proxyIs(ctx, u) == "" && !dnsBehind(ctx, u), nil
 		},
 		Plan: func(_ context.Context, u *Upgrade) ([]string, error) {
 			return []string{"upgrade CoreDNS and kube-proxy, if this is the last control-plane node"}, nil
@@ -289,7 +290,7 @@ func addonsStep() Step {
 			if err := kubernetes.WriteUpgradeConfig(u.Host, u.Record.To); err != nil {
 				return err
 			}
-			for _, addon := range []string{"coredns", proxyName} {
+			for _, addon := range []string{dnsName, proxyName} {
 				if err := kubernetes.KubeadmUpgrade(ctx, u.Host, r, u.Record.First, "addon", addon); err != nil {
 					return err
 				}
@@ -341,6 +342,18 @@ func proxyIs(ctx context.Context, u *Upgrade) string {
 		return fmt.Sprintf("%d of %d nodes have the new one", min(s.UpdatedNumberScheduled, s.NumberAvailable), s.DesiredNumberScheduled)
 	}
 	return ""
+}
+
+// dnsBehind reports whether CoreDNS has another version than this program installs. With kube-proxy, that one shows whether both were upgraded.
+func dnsBehind(ctx context.Context, u *Upgrade) bool {
+	list, err := addonsOf(ctx, u.K)
+	if err != nil || slices.ContainsFunc(list, func(a Addon) bool { return a.Name == proxyName }) {
+		return false
+	}
+	images, err := kubernetes.Images(u.Host.Config)
+	return err == nil && slices.ContainsFunc(list, func(a Addon) bool {
+		return a.Name == dnsName && !slices.ContainsFunc(images, func(i string) bool { return strings.HasSuffix(i, "/"+dnsName+":"+a.Version) })
+	})
 }
 
 // awaitAddons waits for kube-proxy. A node that is down delays its rollout, but must not fail the upgrade.
