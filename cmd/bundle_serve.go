@@ -3,6 +3,7 @@
 package cmd
 
 import (
+	"bytes"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -119,7 +120,7 @@ func (s bundleServer) secrets(address net.Addr) (token string, err error) {
 		return "", err
 	}
 	raw, err := os.ReadFile(filepath.Join(s.directory, "token"))
-	if token = strings.TrimSpace(string(raw)); errors.Is(err, fs.ErrNotExist) {
+	if token = strings.TrimSpace(string(raw)); errors.Is(err, fs.ErrNotExist) || err == nil && token == "" { // a power cut may have left it empty
 		if token, err = kubernetes.GenerateToken(); err == nil {
 			err = os.WriteFile(filepath.Join(s.directory, "token"), []byte(token+"\n"), 0o600)
 		}
@@ -128,10 +129,20 @@ func (s bundleServer) secrets(address net.Addr) (token string, err error) {
 		return "", err
 	}
 	old, err := tls.LoadX509KeyPair(filepath.Join(s.directory, "tls.crt"), filepath.Join(s.directory, "tls.key"))
-	if err == nil && len(old.Certificate) == 2 && len(pki.Covers(old.Leaf, names)) == 0 && !pki.NeedsRenewal(old.Leaf, time.Now()) {
+	if err == nil && s.presents(old) && len(pki.Covers(old.Leaf, names)) == 0 && !pki.NeedsRenewal(old.Leaf, time.Now()) {
 		return token, nil
 	}
 	return token, s.newCertificate(names)
+}
+
+// presents reports whether the CA in the chain is that of the file, from which the printed hash comes.
+func (s bundleServer) presents(chain tls.Certificate) bool {
+	raw, err := os.ReadFile(filepath.Join(s.directory, "ca.crt"))
+	if err != nil || len(chain.Certificate) != 2 {
+		return false
+	}
+	certs, err := pki.ParseCerts(raw)
+	return err == nil && bytes.Equal(certs[0].Raw, chain.Certificate[1])
 }
 
 func (s bundleServer) newCertificate(names []string) error {

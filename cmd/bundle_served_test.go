@@ -4,6 +4,7 @@ package cmd
 
 import (
 	"crypto/tls"
+	"errors"
 	"net"
 	"os"
 	"path/filepath"
@@ -123,8 +124,34 @@ func TestBundleServeAfterKill(t *testing.T) {
 	if err := os.WriteFile(crt, []byte(first), 0o600); err != nil { // as before the second write
 		t.Fatal(err)
 	}
-	if secrets() == first {
+	second := secrets()
+	if second == first {
 		t.Error("the former certificate stays with another key")
+	}
+	keyOfSecond, err := os.ReadFile(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.newCertificate([]string{"192.0.2.9"}); err != nil {
+		t.Fatal(err)
+	}
+	// As after a kill before the write of the key: the printed hash is that of another CA than the one presented.
+	if err := errors.Join(os.WriteFile(crt, []byte(second), 0o600), os.WriteFile(key, keyOfSecond, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	if secrets() == second {
+		t.Error("the former certificate stays with another CA")
+	}
+}
+
+// A token that a power cut left empty is created again: the server would refuse everybody.
+func TestBundleServeWithAnEmptyToken(t *testing.T) {
+	s := bundleServer{directory: t.TempDir()}
+	if err := os.WriteFile(filepath.Join(s.directory, "token"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if token, err := s.secrets(&net.TCPAddr{IP: net.IPv4(192, 0, 2, 9), Port: 6444}); err != nil || token == "" {
+		t.Errorf("token %q, %v", token, err)
 	}
 }
 
