@@ -3,6 +3,7 @@
 package collect
 
 import (
+	"context"
 	"encoding/json"
 	"encoding/pem"
 	"fmt"
@@ -184,6 +185,21 @@ func TestLastingFailures(t *testing.T) {
 				create(t, o)
 			}
 		})
+	}
+}
+
+// A registry that accepts a connection and never answers is given up, and the next place is asked.
+func TestSilentMirror(t *testing.T) {
+	s := newSite(t, "amd64")
+	image := s.push(t, "x/a:v1", imagetest.Image(t, "amd64", imagetest.Layer(t, 1)))
+	silent := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }))
+	t.Cleanup(silent.Close)
+	o := s.options(t, []string{"amd64"}, image)
+	o.Mirrors, o.Fetcher.Stall, o.Fetcher.Attempts = Mirrors{s.host(): {silent.URL}}, 300*time.Millisecond, 2
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	if _, err := Create(ctx, o); err != nil {
+		t.Error(err)
 	}
 }
 

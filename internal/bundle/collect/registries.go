@@ -3,6 +3,7 @@
 package collect
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -13,6 +14,7 @@ import (
 	"path"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/google/go-containerregistry/pkg/authn"
 	"github.com/google/go-containerregistry/pkg/name"
@@ -46,6 +48,9 @@ func Transport(authorities []byte, insecure bool) (*http.Transport, error) {
 	t.TLSClientConfig.RootCAs = pool
 	return t, nil
 }
+
+// loginTimeout bounds a login: a server may accept a connection and never answer.
+const loginTimeout = 30 * time.Second
 
 // registries downloads from registries, with a session for each repository.
 type registries struct {
@@ -130,6 +135,9 @@ func (r *registries) open(ctx context.Context, p place) (*session, error) {
 		}
 		s.fetcher = r.fetcher
 		s.err = r.fetcher.Retry(ctx, func() error {
+			stall := cmp.Or(r.fetcher.Stall, loginTimeout)
+			ctx, cancel := context.WithTimeoutCause(ctx, stall, fmt.Errorf("the server did not answer within %s", stall))
+			defer cancel()
 			t, err := transport.NewWithContext(ctx, repo.Registry, auth, r.transport, []string{repo.Scope(transport.PullScope)})
 			s.fetcher.Client = &http.Client{Transport: t}
 			return answered(repo, err)
