@@ -106,10 +106,7 @@ func (d *depotServer) serve(ctx context.Context) error {
 	var followers sync.WaitGroup
 	defer followers.Wait()
 	if d.upstream.copy {
-		u, err := depot.NewUpstream(store, d.upstream.registries)
-		if err != nil {
-			return cannotServe(err)
-		}
+		u := depot.NewUpstream(store, d.upstream.registries)
 		followers.Go(func() { u.Run(ctx) })
 	}
 	followers.Go(func() { store.Follow(ctx, followEvery, follow) })

@@ -150,10 +150,7 @@ func pullThrough(t *testing.T) *through {
 
 func (p *through) upstream(t *testing.T) *Upstream {
 	t.Helper()
-	u, err := NewUpstream(p.store, p.hub.client)
-	if err != nil {
-		t.Fatal(err)
-	}
+	u := NewUpstream(p.store, p.hub.client)
 	u.Fetcher = fetch.Fetcher{Attempts: 1, Pause: time.Millisecond}
 	u.arch, u.now = "amd64", func() time.Time { return p.clock }
 	return u

@@ -58,7 +58,7 @@ const (
 )
 
 // NewUpstream makes a store copy what it lacks. Run also copies what an earlier process left.
-func NewUpstream(s *Store, registries func() (registry.Client, error)) (*Upstream, error) {
+func NewUpstream(s *Store, registries func() (registry.Client, error)) *Upstream {
 	u := &Upstream{
 		Registries: registries, store: s, arch: runtime.GOARCH, now: time.Now, wake: make(chan struct{}, 1), wants: map[string]Want{},
 		checked: cache.NewLRUExpireCache(maxChecks),
@@ -71,7 +71,10 @@ func NewUpstream(s *Store, registries func() (registry.Client, error)) (*Upstrea
 		u.wants[w.Image] = w
 	}
 	s.Upstream = u
-	return u, s.setWants(u.wants)
+	if err := s.setWants(u.wants); err != nil { // the disk may be full, and what the depot has is needed nevertheless
+		slog.Warn("the depot cannot save its list of images to copy", "err", err)
+	}
+	return u
 }
 
 // Run copies until ctx ends.

@@ -215,6 +215,21 @@ func TestWantsStay(t *testing.T) {
 	}
 }
 
+// A disk that cannot be written to, such as a full one, keeps no node from pulling what the depot has.
+func TestStartOnAFullDisk(t *testing.T) {
+	p := pullThrough(t)
+	image := p.hub.image(t, "lib/app:v1", imagetest.Layer(t, 1))
+	p.get(t, p.nodes, "GET", "lib/app", "v1")
+	p.copyAll(t)
+	if err := os.RemoveAll(p.store.tempDir()); err != nil { // nothing can be stored
+		t.Fatal(err)
+	}
+	p.up = p.upstream(t)
+	if res := p.get(t, p.nodes, "GET", "lib/app", image.String()); res.StatusCode != http.StatusOK {
+		t.Errorf("the depot answers %s", res.Status)
+	}
+}
+
 // Copies do not fill the disk, and the reason is shown.
 func TestNoRoomToCopy(t *testing.T) {
 	p := pullThrough(t)
