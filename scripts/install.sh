@@ -19,7 +19,9 @@ fail() {
 
 [ -n "$version" ] || fail "set OCADM_VERSION to a release, such as v0.1.0"
 [ -n "$url" ] || fail "set OCADM_URL to the base URL of the releases"
+redirects='=http,https'
 case $url in
+https://*) redirects='=https' ;; # a redirect must not lead to a server without TLS either
 http://127.0.0.1[:/]* | http://localhost[:/]*) ;;
 http://*) [ "${OCADM_ALLOW_HTTP:-}" = 1 ] || fail "OCADM_URL has no TLS, so the program could be replaced in transit: give an https address, or set OCADM_ALLOW_HTTP=1" ;;
 esac
@@ -36,7 +38,7 @@ for program in awk gzip sha256sum tar; do
 	command -v "$program" >/dev/null || fail "$program is missing"
 done
 if command -v curl >/dev/null; then
-	fetch() { curl --fail --silent --show-error --location --retry 3 --connect-timeout 30 --output "$2" "$1"; }
+	fetch() { curl --fail --silent --show-error --location --proto-redir "$redirects" --retry 3 --connect-timeout 30 --output "$2" "$1"; }
 elif command -v wget >/dev/null; then
 	fetch() { wget -q -T 30 -O "$2" "$1"; }
 else

@@ -7,6 +7,7 @@ import (
 	"bytes"
 	"compress/gzip"
 	"crypto/sha256"
+	"encoding/pem"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -63,6 +64,29 @@ func path(t *testing.T, programs map[string]string) string {
 		}
 	}
 	return dir
+}
+
+// A server with TLS that redirects to one without does not make the script download from there.
+func TestInstallAfterARedirect(t *testing.T) {
+	amd64 := archive(t, "amd64")
+	name := "ocadm-v9.9.9-linux-amd64.tar.gz"
+	plain := serve(t, map[string]any{"SHA256SUMS": fmt.Sprintf("%x  %s\n", sha256.Sum256(amd64), name), name: amd64})
+	secure := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		http.Redirect(w, r, plain+r.URL.Path, http.StatusFound)
+	}))
+	t.Cleanup(secure.Close)
+	ca := filepath.Join(t.TempDir(), "ca.crt")
+	if err := os.WriteFile(ca, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: secure.Certificate().Raw}), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for url, ok := range map[string]bool{secure.URL: false, plain: true} {
+		cmd := exec.CommandContext(t.Context(), "sh", "install.sh")
+		cmd.Env = []string{"PATH=" + path(t, map[string]string{"uname": `[ "$1" = -s ] && echo Linux || echo x86_64`}), "TMPDIR=" + t.TempDir(), "CURL_CA_BUNDLE=" + ca,
+			"OCADM_VERSION=v9.9.9", "OCADM_URL=" + url, "OCADM_INSTALL_DIR=" + t.TempDir()}
+		if out, err := cmd.CombinedOutput(); (err == nil) != ok {
+			t.Errorf("from %s: %v\n%s", url, err, out)
+		}
+	}
 }
 
 func TestInstall(t *testing.T) {
