@@ -88,6 +88,10 @@ func (g ImageGroup) missing(ctx context.Context, h *host.Host) ([]string, error)
 	if !h.Bundled() { // even if the depot or a registry has another image of that name now
 		return slices.DeleteFunc(slices.Clone(need), func(i string) bool { return have[i] != "" }), nil
 	}
+	// The names are the same for every architecture, and a wrong image would replace the right one even if it cannot be unpacked.
+	if err := h.Source().CheckPlatform(h.Facts.Arch, ""); err != nil {
+		return nil, err
+	}
 	if err := h.Source().CheckImages(need); err != nil {
 		return nil, err
 	}

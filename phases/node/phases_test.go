@@ -272,3 +272,13 @@ func TestImportThatFails(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 }
+
+// A bundle for another architecture has images of the same names: none of them replaces an image of this machine.
+func TestImagesOfAnotherArchitecture(t *testing.T) {
+	m := newMachine(t)
+	m.use(t, writeBundle(t, nodeFiles()))
+	m.Facts.Arch = "s390x"
+	if err := (ImageGroup{Name: "all", Need: need(imageOne)}).run(t.Context(), m.Host, m); code(err) != bundle.CodeWrongPlatform || len(m.changes) > 0 {
+		t.Errorf("%v, changed %q", err, m.changes)
+	}
+}

@@ -36,8 +36,8 @@ func NewTarget(ctx context.Context, h *host.Host, cluster, wanted string) (Targe
 	switch {
 	case h.Bundle != nil:
 		info := h.Bundle.Contents().Info
-		if wanted != "" && wanted != info.KubernetesVersion {
-			return Target{}, h.Bundle.CheckPlatform(h.Facts.Arch, wanted)
+		if err := h.Bundle.CheckPlatform(h.Facts.Arch, wanted); err != nil {
+			return Target{}, err
 		}
 		return Target{Version: info.KubernetesVersion, Source: SourceBundle, Name: "the bundle " + h.Bundle.Name(), Versions: info.Versions}, nil
 	case wanted != "":

@@ -4,11 +4,13 @@ package upgrade
 
 import (
 	"net/http/httptest"
+	"path/filepath"
 	"strings"
 	"testing"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 
+	"yunion.io/x/ocadm/internal/bundle"
 	"yunion.io/x/ocadm/internal/bundle/imagetest"
 	"yunion.io/x/ocadm/internal/depot"
 	"yunion.io/x/ocadm/internal/fetch"
@@ -69,5 +71,28 @@ func TestContinueWithoutTheBundle(t *testing.T) {
 	}
 	if err := (&Upgrade{Host: machine(t), Target: Target{Source: SourceDepot}}).CheckSource(); err != nil {
 		t.Errorf("without a depot: %v", err)
+	}
+}
+
+// A bundle for another architecture is refused before the upgrade begins, without --kubernetes-version, too.
+func TestTargetOfAnotherArchitecture(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "bundle")
+	if err := bundle.Create(t.Context(), file, bundle.Info{OS: "linux", Arch: "arm64", KubernetesVersion: target}, nil, nil); err != nil {
+		t.Fatal(err)
+	}
+	b, err := bundle.Open(t.Context(), file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = b.Close() })
+	h := machine(t)
+	h.Bundle = b
+	for _, c := range []struct{ arch, wanted, want string }{
+		{"arm64", "", ""}, {"arm64", target, ""}, {"arm64", old, bundle.CodeWrongVersion}, {"amd64", "", bundle.CodeWrongPlatform}, {"amd64", target, bundle.CodeWrongPlatform},
+	} {
+		h.Facts.Arch = c.arch
+		if is, err := NewTarget(t.Context(), h, old, c.wanted); code(err) != c.want || err == nil && is.Version != target {
+			t.Errorf("%s, wanted %q: %+v, %v", c.arch, c.wanted, is, err)
+		}
 	}
 }
