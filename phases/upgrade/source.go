@@ -120,5 +120,6 @@ func Follow(ctx context.Context, h *host.Host, version string, report func(why s
 		return Target{}, err
 	}
 	return Target{}, finding.Errorf("OCA-4506", "No depot has Kubernetes "+version,
-		"give --bundle FILE with that version; or --depot none, to download it", "%w", err)
+		"if ocadm upgrade apply ran a few minutes ago, the depot may still copy it: run the same command again; otherwise give --bundle FILE with that version; "+
+			"or --depot none, to download it", "%w", err)
 }
