@@ -64,7 +64,7 @@ func digestOf(image string) (name string, digest v1.Hash, ok bool) {
 // whole reports whether the store has everything below a manifest, or for an index, below at least one of its manifests.
 func (s *Store) whole(ctx context.Context, d v1.Descriptor) bool {
 	need := map[v1.Hash]int64{}
-	s.below(ctx, d, need)
+	s.below(ctx, d, false, need)
 	for h := range need {
 		if !s.has(h) {
 			return false

@@ -28,7 +28,7 @@ func (s *Store) Fill(ctx context.Context, root string, b *bundle.Bundle, progres
 }
 
 func (s *Store) fill(ctx context.Context, root string, b *bundle.Bundle, progress func(done, total int64)) error {
-	r := Root{Name: root, Series: BundleSeries(b.Platforms()...), Images: map[string]v1.Descriptor{}, Files: map[string]File{}}
+	r := Root{Name: root, Series: BundleSeries(b.Platforms()...), Whole: true, Images: map[string]v1.Descriptor{}, Files: map[string]File{}}
 	f := filling{store: s, done: progress}
 	manifests := map[string][]v1.Descriptor{}
 	var blobs []v1.Descriptor

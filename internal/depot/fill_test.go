@@ -97,4 +97,15 @@ func TestFillForSeveralPlatforms(t *testing.T) {
 	if _, err := s.collect(t.Context(), []string{"v1"}, 0); err != nil || !s.has(index.Manifests[1].Digest) {
 		t.Errorf("the manifest of a platform is garbage: %v", err)
 	}
+	// Without the manifest of a platform, the root is incomplete, and another Fill repairs it.
+	lost, err := s.blobFile(index.Manifests[1].Digest)
+	if err = errors.Join(err, os.Remove(lost)); err != nil {
+		t.Fatal(err)
+	}
+	if done, err := s.Complete(t.Context(), "v1"); done || err != nil {
+		t.Errorf("without the manifest of a platform: complete %t, %v", done, err)
+	}
+	if err := s.Fill(t.Context(), "v1", b, nil); err != nil || !s.has(index.Manifests[1].Digest) {
+		t.Errorf("filled again: %v", err)
+	}
 }

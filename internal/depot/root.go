@@ -35,6 +35,9 @@ type Root struct {
 	Since time.Time `json:"since,omitzero"`
 	// Series groups versions of the same content: the latest of a series is always kept. A root without a series is kept only while it is in use.
 	Series string `json:"series,omitempty"`
+	// Whole is set if the root has all manifests that its indexes list, as that of a bundle: one that the store lacks was lost. An index that a registry
+	// made also lists those of other architectures.
+	Whole bool `json:"whole,omitempty"`
 	// Images holds manifests by full image name: "registry.k8s.io/pause:3.10.2".
 	Images map[string]v1.Descriptor `json:"images,omitempty"`
 	// Files holds files by slash-separated path.
@@ -168,7 +171,7 @@ func (s *Store) reach(ctx context.Context, r Root) map[v1.Hash]int64 {
 		out[f.Digest] = f.Size
 	}
 	for _, d := range r.Images {
-		s.below(ctx, d, out)
+		s.below(ctx, d, r.Whole, out)
 	}
 	return out
 }
@@ -179,16 +182,16 @@ type manifests struct {
 	Manifests []v1.Descriptor `json:"manifests"`
 }
 
-// below adds a manifest and what it needs. Of an index, it adds only the manifests that the store has: the others are for other architectures.
-func (s *Store) below(ctx context.Context, d v1.Descriptor, out map[v1.Hash]int64) {
+// below adds a manifest and what it needs. Of an index, it adds all manifests or only those that the store has, see Root.Whole.
+func (s *Store) below(ctx context.Context, d v1.Descriptor, all bool, out map[v1.Hash]int64) {
 	out[d.Digest] = d.Size
 	var m manifests
 	if s.read(ctx, d.Digest, &m) != nil {
 		return
 	}
 	for _, child := range m.Manifests {
-		if s.has(child.Digest) {
-			s.below(ctx, child, out)
+		if all || s.has(child.Digest) {
+			s.below(ctx, child, all, out)
 		}
 	}
 	if d.MediaType.IsIndex() {

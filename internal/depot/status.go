@@ -145,7 +145,7 @@ func (s *Store) references(ctx context.Context, r Root) map[string][]string {
 			out[image] = []string{image}
 		}
 		below := map[v1.Hash]int64{}
-		s.below(ctx, d, below)
+		s.below(ctx, d, false, below)
 		for h := range below { // includes layers, which no workload names
 			out[h.String()] = []string{h.String()}
 		}

@@ -113,15 +113,15 @@ func needs(r Root, read func(d v1.Descriptor, into any) error) (map[v1.Hash]int6
 		out[f.Digest] = f.Size
 	}
 	for _, d := range r.Images {
-		if err := below(d, read, out); err != nil {
+		if err := below(d, read, r.Whole, out); err != nil {
 			return nil, err
 		}
 	}
 	return out, nil
 }
 
-// below adds a manifest and what it needs; of an index, only the manifests that the other depot has.
-func below(d v1.Descriptor, read func(d v1.Descriptor, into any) error, out map[v1.Hash]int64) error {
+// below adds a manifest and what it needs; of an index, all manifests or only those that the other depot has, see Root.Whole.
+func below(d v1.Descriptor, read func(d v1.Descriptor, into any) error, all bool, out map[v1.Hash]int64) error {
 	if _, known := out[d.Digest]; known {
 		return nil
 	}
@@ -131,7 +131,7 @@ func below(d v1.Descriptor, read func(d v1.Descriptor, into any) error, out map[
 	}
 	out[d.Digest] = d.Size
 	for _, child := range m.Manifests {
-		if err := below(child, read, out); err != nil && !lacks(err) {
+		if err := below(child, read, all, out); err != nil && (all || !lacks(err)) {
 			return err
 		}
 	}
