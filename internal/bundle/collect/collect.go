@@ -205,7 +205,11 @@ func (o Options) upToDate(ctx context.Context, p plan) (bool, error) {
 		return false, context.Cause(ctx) // it does not exist, or will be replaced
 	}
 	defer func() { _ = b.Close() }() // opened only for reading
-	return o.holds(b, p), nil
+	if !o.holds(b, p) {
+		return false, nil
+	}
+	err = b.Verify(ctx, nil) // whoever found a damaged blob runs the same command again
+	return err == nil, context.Cause(ctx)
 }
 
 func (o Options) holds(b *bundle.Bundle, p plan) bool {

@@ -104,6 +104,36 @@ func on(t *testing.T, b *bundle.Bundle, arch string) *bundle.Bundle {
 	return view
 }
 
+// A bundle with a damaged blob is not up to date: it is written again.
+func TestCreateOverADamagedBundle(t *testing.T) {
+	s := newSite(t, "amd64")
+	o := s.options(t, []string{"amd64"}, s.push(t, "x/a:v1", imagetest.Image(t, "amd64", imagetest.Layer(t, 1))))
+	create(t, o)
+	raw, err := os.ReadFile(o.Out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	damaged := false
+	for at := 0; at < len(raw) && !damaged; at += 512 { // the first block whose damage only a complete check finds
+		raw[at] ^= 1
+		if err := os.WriteFile(o.Out, raw, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if b, err := bundle.Open(t.Context(), o.Out); err == nil {
+			damaged = b.Verify(t.Context(), nil) != nil
+			_ = b.Close()
+		}
+		raw[at] ^= 1
+	}
+	if !damaged {
+		t.Fatal("no block is that of a layer or program")
+	}
+	if res, err := Create(t.Context(), o); err != nil || res.Unchanged {
+		t.Errorf("%+v, %v", res, err)
+	}
+	openBundle(t, o.Out) // which verifies it
+}
+
 // A bundle that continues another one neither downloads nor contains the other's blobs.
 func TestSince(t *testing.T) {
 	s := newSite(t, "amd64")
