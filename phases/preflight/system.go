@@ -245,7 +245,8 @@ func checkKubeletUnits(_ context.Context, m *machine) []finding.Finding {
 }
 
 // undoes matches settings that decide about what ocadm needs, and their values.
-var undoes = regexp.MustCompile(`(?m)^\s*-?(net[./]ipv4[./]ip_forward|net[./]ipv4[./]conf[./](?:all|default)[./]forwarding|net[./]bridge[./]bridge-nf-call-iptables)\s*=\s*([01])\s*$`)
+var undoes = regexp.MustCompile(`(?m)^\s*-?(net[./]ipv4[./]ip_forward|net[./]ipv4[./]conf[./](?:all|default)[./]forwarding|` +
+	`net[./]bridge[./]bridge-nf-call-iptables)\s*=\s*([01])\s*$`)
 
 func checkKernelSettings(_ context.Context, m *machine) []finding.Finding {
 	const own = "90-ocadm.conf"
