@@ -22,6 +22,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/cluster"
 	"yunion.io/x/ocadm/internal/depot"
 	"yunion.io/x/ocadm/internal/finding"
@@ -95,7 +96,7 @@ func newDepotPrune(a *app) *cobra.Command {
 		Use: "prune", Short: "Remove what no workload of the cluster uses",
 		Long: "Removes the roots that provide no image for a workload of the cluster or for a kept release of a cloud, and the content that no\n" +
 			"other root needs. If several roots contain an image, the latest counts. Prune always keeps the latest bundle and the latest ocadm, and\n" +
-			"keeps a copied image for a week after a node requested it. It removes the content of nodes that are no longer in the cluster, unless\n" +
+			"keeps a copied image for a week after a node requested it. While an operation moves a cloud to another release, it is refused. It removes the content of nodes that are no longer in the cluster, unless\n" +
 			"this is its only source. The depots of other control-plane nodes follow.",
 		Example: "  ocadm depot prune --dry-run\n  ocadm depot prune -o json",
 		Args:    arguments(cobra.NoArgs),
@@ -106,6 +107,9 @@ func newDepotPrune(a *app) *cobra.Command {
 		}
 		_, k, err := administrator(c.Context(), kubeconfig)
 		if err != nil {
+			return done, err
+		}
+		if err := quiet(c.Context(), k); err != nil && !dryRun {
 			return done, err
 		}
 		used, err := imagesInUse(c.Context(), k)
@@ -131,6 +135,23 @@ func newDepotPrune(a *app) *cobra.Command {
 	c.Flags().StringVar(&kubeconfig, "kubeconfig", "", "kubeconfig of an administrator (default: "+kubernetes.AdminKubeconfig+")")
 	c.Flags().BoolVar(&dryRun, "dry-run", false, "remove nothing")
 	return c
+}
+
+// quiet returns a finding if an operation moves a cloud to another release, or will: until its first wave, no release and no workload names the images
+// that it pulls.
+func quiet(ctx context.Context, k client.Client) error {
+	all, err := cluster.Operations(ctx, k, "", "")
+	if err != nil && len(finding.Of(err)) == 0 { // the finding is that the cluster defines none
+		return noCluster(err)
+	}
+	moves := []string{v1alpha1.ActionUpdate, v1alpha1.ActionRollback, v1alpha1.ActionRestore, v1alpha1.ActionCheck, v1alpha1.ActionRehearse}
+	for _, o := range all {
+		if !o.Status.Phase.Final() && slices.Contains(moves, o.Spec.Action) {
+			return finding.New("OCA-2330", "An operation still needs images of the depot", fmt.Sprintf("operation %s of cloud %s/%s is %s", o.Name, o.Namespace, o.Spec.Cloud,
+				cmp.Or(o.Status.Phase, v1alpha1.OperationPending)), "wait until it has ended, or resume or cancel it: ocadm operation show "+o.Name)
+		}
+	}
+	return nil
 }
 
 // imagesInUse returns the images of all workloads, and those that a rollback would bring back: their full names, or their digests if given.

@@ -82,3 +82,18 @@ func TestImagesInUse(t *testing.T) {
 		t.Errorf("%q", got)
 	}
 }
+
+// Until an update has begun to move the cloud, nothing but the operation names the images that the nodes have pulled for it.
+func TestPruneDuringAnOperation(t *testing.T) {
+	o := &v1alpha1.OnecloudOperation{ObjectMeta: metav1.ObjectMeta{Namespace: "onecloud", Name: "update-x"}}
+	o.Spec.Cloud, o.Spec.Action = "default", v1alpha1.ActionUpdate
+	for phase, refused := range map[v1alpha1.OperationPhase]bool{
+		"": true, v1alpha1.OperationPaused: true, v1alpha1.OperationRunning: true, v1alpha1.OperationSucceeded: false, v1alpha1.OperationReverted: false,
+	} {
+		o.Status.Phase = phase
+		k := fake.NewClientBuilder().WithScheme(kube.Scheme()).WithObjects(o.DeepCopy()).Build()
+		if err := quiet(t.Context(), k); (err != nil) != refused {
+			t.Errorf("%q: %v", phase, err)
+		}
+	}
+}

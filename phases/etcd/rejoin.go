@@ -175,7 +175,7 @@ func RejoinSteps() []RejoinStep {
 			Name: "promote", Short: "Let the member vote after it has caught up", Timeout: 5 * time.Minute, Plan: workflow.Says[*Rejoin]("promote the learner"), Run: promote,
 		},
 		{
-			Name: "control-plane", Short: "Start the rest of the control plane", Timeout: 10 * time.Minute,
+			Name: "control-plane", Short: "Start the rest of the control plane", Timeout: restPatience,
 			Plan: workflow.Says[*Rejoin]("start "+strings.Join(kubernetes.StaticPods()[1:], ", "), "restart the kubelet"),
 			Run:  func(ctx context.Context, r *Rejoin, rep workflow.Reporter) error { return startRest(ctx, r.Host, rep) },
 		},

@@ -56,6 +56,8 @@ const (
 	beforeTime  = "20060102T150405Z"
 	// etcdPatience is how long etcd may take to answer.
 	etcdPatience = 3 * time.Minute
+	// restPatience exceeds the four minutes that each of the other three static pods may take.
+	restPatience = 15 * time.Minute
 )
 
 // Named returns the snapshot as the user named it.
@@ -213,7 +215,7 @@ func RestoreSteps() []RestoreStep {
 		},
 		holdStep(),
 		{
-			Name: "control-plane", Short: "Start the rest of the control plane", Timeout: 10 * time.Minute,
+			Name: "control-plane", Short: "Start the rest of the control plane", Timeout: restPatience,
 			Plan: workflow.Says[*Restore]("start "+strings.Join(kubernetes.StaticPods()[1:], ", "), "restart the kubelet"),
 			Run:  func(ctx context.Context, r *Restore, rep workflow.Reporter) error { return startRest(ctx, r.Host, rep) },
 		},
