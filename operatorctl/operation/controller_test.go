@@ -225,6 +225,24 @@ func TestPauseResumeAndCancel(t *testing.T) {
 	fx.wantSaid("one", "two", "back")
 }
 
+// A user pauses an operation, and cancels it while the step that was to be the last still runs: everything is undone.
+func TestCancelAfterAPauseThatHasNotBegun(t *testing.T) {
+	fx := newFixture(t, func(fx *fixture) []Action {
+		return []Action{{Name: v1alpha1.ActionCheck, Steps: []Step{fx.does("one", blocks)}, Revert: []Step{fx.does("back")}}}
+	})
+	fx.create("a")
+	fx.until("a", v1alpha1.OperationRunning)
+	fx.control("a", v1alpha1.OperationPause)
+	fx.create("waits") // the run obeys the annotation in the same reconcile
+	fx.until("waits", v1alpha1.OperationPending)
+	fx.control("waits", v1alpha1.OperationCancel)
+	fx.control("a", v1alpha1.OperationCancel)
+	if o := fx.until("a", v1alpha1.OperationCancelled); o.Status.Message != "cancelled; all changes were undone" {
+		t.Errorf("%q", o.Status.Message)
+	}
+	fx.wantSaid("one", "back")
+}
+
 // An operation that is deleted while it runs is cancelled first.
 func TestDeletedOperationIsCancelled(t *testing.T) {
 	fx := newFixture(t, func(fx *fixture) []Action {

@@ -33,11 +33,26 @@ var (
 type execution struct {
 	run    *Run
 	action Action
-	// stop ends the run after the current steps; cancel ends it immediately. Only the end of the process interrupts a reverting step.
-	stop   context.Context
-	cancel context.Context
+	// stop ends the run after the current steps; cancel ends it immediately. Only the end of the process interrupts a reverting step. stopRevert ends the
+	// reverting of a cancelled run: a pause before the cancellation no longer counts.
+	stop, stopRevert context.Context
+	cancel           context.Context
 	// base is the context of this process.
 	base context.Context
+}
+
+// control returns what carries out a user's requests.
+func (x *execution) control(ctx context.Context) (pause, cancel context.CancelCauseFunc) {
+	var forward, back context.CancelCauseFunc
+	x.stop, forward = context.WithCancelCause(ctx)
+	x.stopRevert, back = context.WithCancelCause(ctx)
+	x.cancel, cancel = context.WithCancelCause(ctx)
+	return func(cause error) {
+		if x.cancel.Err() != nil {
+			back(cause)
+		}
+		forward(cause)
+	}, cancel
 }
 
 // perform runs an operation, and writes its status and log to the API server meanwhile.
@@ -226,7 +241,11 @@ func (x *execution) forward(ctx context.Context) (done bool, err error) {
 
 // revert undoes the changes. A failed step does not end the operation: a user can remove the cause and resume it.
 func (x *execution) revert(ctx context.Context) error {
-	_, err := x.runner(x.action.Revert).Run(ctx, x.run, workflow.Options{Stop: x.stop})
+	stop := x.stop
+	if x.cancel.Err() != nil {
+		stop = x.stopRevert
+	}
+	_, err := x.runner(x.action.Revert).Run(ctx, x.run, workflow.Options{Stop: stop})
 	cause := x.run.Status().Cause
 	switch {
 	case err == nil && x.cancelled():

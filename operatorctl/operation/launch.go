@@ -54,8 +54,7 @@ func (r *launcher) launch(o *v1alpha1.OnecloudOperation) {
 	if !o.Status.Start.IsZero() {
 		x.run.resumed = time.Now()
 	}
-	x.stop, one.pause = context.WithCancelCause(ctx)
-	x.cancel, one.cancel = context.WithCancelCause(ctx)
+	one.pause, one.cancel = x.control(ctx)
 	if cancelled(o) {
 		one.cancel(errCancelled)
 	}

@@ -48,9 +48,7 @@ func (w Worker) Work(ctx context.Context, key client.ObjectKey) error {
 	x := &execution{action: action, run: &Run{
 		Operation: o.DeepCopy(), Means: Means{Client: w.Client, Direct: w.Client}, record: rec, changed: make(chan struct{}, 1),
 	}}
-	var pause, cancel context.CancelCauseFunc
-	x.stop, pause = context.WithCancelCause(ctx)
-	x.cancel, cancel = context.WithCancelCause(ctx)
+	pause, cancel := x.control(ctx)
 	go w.obey(ctx, o.DeepCopy(), pause, cancel, abort)
 	if err := x.perform(ctx, w.Client, w.Log); err != nil {
 		return err
