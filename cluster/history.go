@@ -45,14 +45,15 @@ func History(ctx context.Context, c client.Client, key client.ObjectKey) ([]Rele
 	if v, ok := c.(Views); ok {
 		return v.Releases(ctx, key)
 	}
-	u, err := get(ctx, c, key)
+	status, err := Get(ctx, c, key)
 	if err != nil {
 		return nil, err
 	}
-	status, err := statusOf(u.Object)
-	if err != nil {
-		return nil, err
-	}
+	return Releases(ctx, c, key, status)
+}
+
+// Releases is History for a caller that has the status of the cloud. It reads only Secrets.
+func Releases(ctx context.Context, c client.Client, key client.ObjectKey, status Status) ([]Release, error) {
 	var list corev1.SecretList
 	if err := c.List(ctx, &list, client.InNamespace(key.Namespace), client.HasLabels{v1alpha1.LabelRelease}); err != nil {
 		return nil, fmt.Errorf("listing the releases of cloud %s: %w", key, err)

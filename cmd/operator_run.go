@@ -66,6 +66,7 @@ func newOperatorRunCommand(a *app) *cobra.Command {
 				o.Dial = reachAt(reach)
 			}
 			serve.Config, serve.Log, serve.Metrics = cfg, o.Log, metrics.Registry
+			restapi.CountOwnRequests()
 			all, ctx := errgroup.WithContext(c.Context())
 			all.Go(func() error { return restapi.Serve(ctx, serve) })
 			all.Go(func() error { return operatorctl.Run(ctx, operator, o) })

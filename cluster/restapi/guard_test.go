@@ -3,16 +3,24 @@
 package restapi
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/metrics"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
+	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/internal/kube"
 )
 
@@ -69,5 +77,39 @@ func TestGuard(t *testing.T) {
 				t.Errorf("request %d of %s: %d, want %d", i+2, token, code, want)
 			}
 		}
+	}
+}
+
+// The API server's refusals of users say nothing about the operator's roles.
+func TestOnlyOwnRequestsCount(t *testing.T) {
+	before := metrics.RequestResult
+	defer func() { metrics.RequestResult = before }()
+	var seen counted
+	metrics.RequestResult = &seen
+	CountOwnRequests()
+	metrics.RequestResult.Increment(context.WithValue(t.Context(), sessionKey{}, fake.NewClientBuilder().Build()), "403", "GET", "")
+	metrics.RequestResult.Increment(t.Context(), "409", "PATCH", "")
+	if len(seen) != 1 || seen[0] != "409" {
+		t.Errorf("%q", seen)
+	}
+}
+
+type counted []string
+
+func (c *counted) Increment(_ context.Context, code, _, _ string) { *c = append(*c, code) }
+
+// The operator's role lists and watches clouds. It does not get one.
+func TestReleasesNeedNoMoreThanTheOperatorsRole(t *testing.T) {
+	cloud := &v1alpha1.OnecloudCluster{ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: "c"}}
+	user := fake.NewClientBuilder().WithScheme(kube.Scheme()).WithObjects(cloud).Build()
+	own := interceptor.NewClient(fake.NewClientBuilder().WithScheme(kube.Scheme()).Build(), interceptor.Funcs{
+		Get: func(context.Context, client.WithWatch, client.ObjectKey, client.Object, ...client.GetOption) error {
+			return apierrors.NewForbidden(schema.GroupResource{Resource: "onecloudclusters"}, "c", nil)
+		},
+	})
+	in := &Named{}
+	in.Namespace, in.Name = "n", "c"
+	if _, err := (&server{own: own}).releases(context.WithValue(t.Context(), sessionKey{}, user), in); err != nil {
+		t.Error(err)
 	}
 }

@@ -89,10 +89,11 @@ type moveInput struct {
 
 // releases are read with the operator's permissions, because they are Secrets: users who may read the cloud may see its releases.
 func (s *server) releases(ctx context.Context, in *Named) (*list[cluster.Release], error) {
-	if _, err := cluster.Get(ctx, of(ctx), in.key()); err != nil {
+	status, err := cluster.Get(ctx, of(ctx), in.key())
+	if err != nil {
 		return nil, failed(err)
 	}
-	all, err := cluster.History(ctx, s.own, in.key())
+	all, err := cluster.Releases(ctx, s.own, in.key(), status) // the operator may list clouds, but not get one
 	if err != nil {
 		return nil, failed(err)
 	}
