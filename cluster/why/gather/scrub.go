@@ -80,9 +80,16 @@ func form(expression, to string) pattern {
 }
 
 var patterns = []pattern{
-	form(`(?i)((?:^|[^/])(?:`+words+`)["']?\s*[:=]\s*["']?)[^\s"',;&}]+`, "${1}"+hidden),
+	// A value in quotes ends at the same quote: it may contain what ends one without them. JSON in a text has each quote escaped.
+	form(`(?i)((?:^|[^/])(?:`+words+`)["']?\s*[:=]\s*")(?:[^"\\\n]|\\.)+`, "${1}"+hidden),
+	form(`(?i)((?:^|[^/])(?:`+words+`)["']?\s*[:=]\s*')(?:[^'\\\n]|\\.)+`, "${1}"+hidden),
+	form(`(?i)((?:^|[^/])(?:`+words+`)(?:\\+")?\s*[:=]\s*\\+")[^"\\]+`, "${1}"+hidden),
+	form(`(?i)((?:^|[^/])(?:`+words+`)["']?\s*[:=]\s*)(?:[^\s"',;&}\\]|\\[^\s"'])+`, "${1}"+hidden),
 	form(`(?i)(--(?:[\w-]+-)?(?:`+words+`)\s+)[^\s-]\S{5,}`, "${1}"+hidden),
-	form(`(://[^:/@\s]+:)[^@/\s]+@`, "${1}"+hidden+"@"),
+	form(`(://[^:/@\s]*:)[^@/\s]+@`, "${1}"+hidden+"@"),
+	// The address of a database, as Go's driver for MySQL writes it.
+	form(`(\b[\w.-]+:)[^\s/]+@((?:tcp|unix)\()`, "${1}"+hidden+"@${2}"),
+	form(`(-----BEGIN [A-Z ]*PRIVATE KEY-----)[^-]+`, "${1}"+hidden),
 	form(`(?i)\b(bearer|basic) [A-Za-z0-9._~+/=-]{16,}`, "${1} "+hidden),
 	form(`\b[a-z0-9]{6}\.[a-z0-9]{16}\b`, hidden),
 	form(`AGE-SECRET-KEY-[0-9A-Z]+`, hidden),
