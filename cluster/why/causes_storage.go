@@ -119,14 +119,16 @@ func (f *facts) claimsWithoutClass() []Hit {
 	return out
 }
 
-// volumesWithoutNode finds claims whose volume is bound to a node that is not in the cluster.
+// volumesWithoutNode finds claims whose volume is bound to a node that is not in the cluster. A volume that its claim has left remains for good, because
+// nothing can delete its directory, and a new claim of that name has another one.
 func (f *facts) volumesWithoutNode() []Hit {
 	if len(f.Nodes) == 0 {
 		return nil
 	}
 	var out []Hit
 	for _, v := range f.Volumes {
-		if v.Spec.ClaimRef == nil || v.Spec.NodeAffinity == nil || v.Spec.NodeAffinity.Required == nil {
+		left := v.Status.Phase == corev1.VolumeReleased || v.Status.Phase == corev1.VolumeFailed
+		if left || v.Spec.ClaimRef == nil || v.Spec.NodeAffinity == nil || v.Spec.NodeAffinity.Required == nil {
 			continue
 		}
 		for _, term := range v.Spec.NodeAffinity.Required.NodeSelectorTerms {

@@ -95,3 +95,25 @@ func TestOneOfTwoDatabaseServers(t *testing.T) {
 		s.ill("ocadm-mysql-0", "", "")
 	}
 }
+
+// TestLeftVolume: after its claim was deleted, the volume of a node that is gone stays, and the new claim of that name has another volume.
+func TestLeftVolume(t *testing.T) {
+	for _, c := range provocations() {
+		if c.id != "volume-node-gone" {
+			continue
+		}
+		for _, phase := range []corev1.PersistentVolumePhase{corev1.VolumeReleased, corev1.VolumeFailed} {
+			ill, s := healthy(t), healthy(t)
+			c.change(ill)
+			v := ill.Volumes[len(ill.Volumes)-1]
+			v.Status.Phase = phase
+			s.Volumes = append(s.Volumes, v)
+			s.claim("data", corev1.ClaimBound, new("local-path"))
+			if r, _ := Diagnose(s, ""); r.Cause != nil || len(r.Others) > 0 {
+				t.Errorf("%s: %+v %+v", phase, r.Cause, r.Others)
+			}
+		}
+		return
+	}
+	t.Error("nothing provokes volume-node-gone")
+}
