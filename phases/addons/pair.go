@@ -21,6 +21,7 @@ import (
 	"yunion.io/x/ocadm/internal/kube"
 	"yunion.io/x/ocadm/internal/pki"
 	"yunion.io/x/ocadm/phases/config"
+	"yunion.io/x/ocadm/phases/host"
 )
 
 // Pair holds the values for the manifests of an embedded database with a replica.
@@ -66,6 +67,10 @@ func AddReplica(ctx context.Context, c client.WithWatch, namespace, image string
 		}
 		cfg.Database.StorageSize = claim.Spec.Resources.Requests.Storage().String()
 	}
+	auth, err := credentials(ctx, c, namespace, &live.Spec.Template)
+	if err != nil {
+		return nil, err
+	}
 	set, err := ensurePairObjects(ctx, c, namespace)
 	if err != nil {
 		return set, err
@@ -79,6 +84,9 @@ func AddReplica(ctx context.Context, c client.WithWatch, namespace, image string
 	}
 	objs, err := database().Objects(&cfg, p)
 	if err != nil {
+		return set, err
+	}
+	if objs, err = host.WithPullSecret(auth, objs); err != nil {
 		return set, err
 	}
 	applied, err := kube.Apply(ctx, c, kube.FieldManager, objs...)

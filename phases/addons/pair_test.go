@@ -5,14 +5,17 @@ package addons
 import (
 	"testing"
 
+	appsv1 "k8s.io/api/apps/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
+	"yunion.io/x/ocadm/cluster"
 	"yunion.io/x/ocadm/internal/dbpair"
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/internal/kube"
+	"yunion.io/x/ocadm/phases/host"
 )
 
 // TestRecordOfPair: a deleted record is recreated from the pods' labels, never guessed.
@@ -46,6 +49,39 @@ func TestRecordOfPair(t *testing.T) {
 		err = k.Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: dbpair.RecordName}, l)
 		if (err != nil) != (c.code != "") || err == nil && dbpair.ReadRecord(l) != c.want {
 			t.Errorf("%s: %+v, %v; want %+v", name, dbpair.ReadRecord(l), err, c.want)
+		}
+	}
+}
+
+// TestReplicaPullsImages: the pods of the pair keep the registry credentials that init gave the first server.
+func TestReplicaPullsImages(t *testing.T) {
+	const namespace, auth = "onecloud", `{"auths":{}}`
+	k := fake.NewClientBuilder().WithScheme(kube.Scheme()).Build()
+	cfg := plainConfig()
+	p, _, err := ensurePassword(t.Context(), k, cfg, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	objs, err := database().Objects(cfg, p)
+	if err == nil {
+		objs, err = host.WithPullSecret(auth, objs)
+	}
+	if err == nil {
+		_, err = kube.Apply(t.Context(), k, kube.FieldManager, objs...)
+	}
+	if err == nil {
+		_, err = AddReplica(t.Context(), k, namespace, "ocadm:v1")
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, server := range dbpair.Servers() {
+		s := &appsv1.StatefulSet{}
+		if err := k.Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: server}, s); err != nil {
+			t.Fatal(err)
+		}
+		if has := s.Spec.Template.Spec.ImagePullSecrets; len(has) != 1 || has[0].Name != cluster.PullSecret {
+			t.Errorf("%s: %v", server, has)
 		}
 	}
 }

@@ -133,11 +133,11 @@ func (i *Installed) compare(ctx context.Context, c client.Client, cfg *config.Co
 	if err := i.addon.keepSettings(ctx, c, i.objects); err != nil {
 		return err
 	}
-	credentials, err := i.credentials(ctx, c, running)
+	auth, err := credentials(ctx, c, i.addon.Waits[0].GetNamespace(), running)
 	if err != nil {
 		return err
 	}
-	if i.objects, err = host.WithPullSecret(credentials, i.objects); err != nil {
+	if i.objects, err = host.WithPullSecret(auth, i.objects); err != nil {
 		return err
 	}
 	set, err := kube.Diff(ctx, c, kube.FieldManager, i.objects...)
@@ -147,12 +147,12 @@ func (i *Installed) compare(ctx context.Context, c client.Client, cfg *config.Co
 	return err
 }
 
-// credentials returns the registry credentials that the pods have, because an apply without them would remove them.
-func (i *Installed) credentials(ctx context.Context, c client.Client, running *corev1.PodTemplateSpec) (string, error) {
+// credentials returns the registry credentials that the pods of a namespace have, because an apply without them would remove them.
+func credentials(ctx context.Context, c client.Client, namespace string, running *corev1.PodTemplateSpec) (string, error) {
 	if !slices.Contains(running.Spec.ImagePullSecrets, corev1.LocalObjectReference{Name: cluster.PullSecret}) {
 		return "", nil
 	}
-	s := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: i.addon.Waits[0].GetNamespace(), Name: cluster.PullSecret}}
+	s := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: cluster.PullSecret}}
 	err := readSettings(ctx, c, "Secret", s)
 	return string(s.Data[corev1.DockerConfigJsonKey]), err
 }
