@@ -124,6 +124,11 @@ func (f *Fleet) forFile(err error) error {
 	return one
 }
 
+// ownLogin reports whether a machine has credentials of its own.
+func (m *Machine) ownLogin() bool {
+	return m.SSH.KeyFile != "" || m.SSH.PassphraseFile != "" || m.SSH.PasswordFile != "" || m.SSH.SudoPasswordFile != ""
+}
+
 // loginSecret returns the name and content of the Secret with which the operator logs in to a machine, or to its jump host. It has the fleet's name
 // only if it holds nothing but the fleet's login, because a name must not stand for different logins.
 func (f *Fleet) loginSecret(m *Machine, jump bool) (name string, data map[string][]byte, err error) {
@@ -132,7 +137,7 @@ func (f *Fleet) loginSecret(m *Machine, jump bool) (name string, data map[string
 		return "", nil, err
 	}
 	name = f.Spec.Name + "-login"
-	if m.SSH.KeyFile != "" || m.SSH.PassphraseFile != "" || m.SSH.PasswordFile != "" || m.SSH.SudoPasswordFile != "" {
+	if m.ownLogin() {
 		name = m.Name + "-login"
 	}
 	c := t.Credentials

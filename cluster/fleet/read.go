@@ -99,9 +99,12 @@ func (v *validation) add(path, format string, args ...any) {
 }
 
 var (
-	machineName = regexp.MustCompile(`^[a-z]([a-z0-9]|-[a-z0-9]){0,39}$`)
-	address     = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9.:-]*[A-Za-z0-9])?$`)
+	wordName = regexp.MustCompile(`^[a-z](-?[a-z0-9])*$`)
+	address  = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9.:-]*[A-Za-z0-9])?$`)
 )
+
+// nameFits reports whether a name may be that of an OnecloudMachine, which is created after the machine has joined.
+func nameFits(name string) bool { return len(name) <= 40 && wordName.MatchString(name) }
 
 func (v *validation) all(file string) {
 	s := v.spec
@@ -111,7 +114,7 @@ func (v *validation) all(file string) {
 	if s.Kind != Kind {
 		v.add("kind", "it is %q, not %s", s.Kind, Kind)
 	}
-	if !machineName.MatchString(s.Name) {
+	if !nameFits(s.Name) {
 		v.add("name", "%q is not a name of at most 40 lower-case letters, digits and dashes", s.Name)
 	}
 	switch n := len(s.ControlPlanes); {
@@ -140,10 +143,12 @@ func (v *validation) all(file string) {
 
 func (v *validation) machine(path string, m *Machine, names, addresses map[string]string) {
 	switch other := names[m.Name]; {
-	case !machineName.MatchString(m.Name):
+	case !nameFits(m.Name):
 		v.add(path+".name", "%q is not a node name: it begins with a letter and has at most 40 lower-case letters, digits and dashes", m.Name)
 	case other != "":
 		v.add(path+".name", "%s has the name %s, too", other, m.Name)
+	case m.ownLogin() && (m.Name == v.spec.Name || m.Name == v.spec.Name+"-jump"): // its Secret would replace that of all machines
+		v.add(path+".name", "the fleet has the name %s, and the Secrets with logins are named after both: set name of the fleet", v.spec.Name)
 	}
 	names[m.Name] = path
 	login := v.spec.login(m)
