@@ -114,13 +114,14 @@ func (a Addon) Objects(c *config.Config, p Prepared) ([]*unstructured.Unstructur
 	return objs, stampConfig(objs)
 }
 
-// configAnnotation on a pod template holds the hash of the addon's ConfigMaps, so that its pods are replaced when those change.
+// configAnnotation on a pod template holds the hash of the addon's ConfigMaps and Secrets, so that its pods are replaced when those change: the probes of the
+// database log in with the password in a file, which changes at once, and the server has the one of its start.
 const configAnnotation = "ocadm.yunion.io/config"
 
 func stampConfig(objs []*unstructured.Unstructured) error {
 	var data []any
 	for _, o := range objs {
-		if o.GetKind() == "ConfigMap" {
+		if o.GetKind() == "ConfigMap" || o.GetKind() == "Secret" {
 			data = append(data, o.Object["data"])
 		}
 	}

@@ -96,3 +96,11 @@ func TestRecoveryIsNotKilled(t *testing.T) {
 		t.Errorf("%d s, and %d s in a pair", may, want)
 	}
 }
+
+// TestNewPasswordRestarts: if the Secret was lost and is created again, the server must take over the new password before its probes use it.
+func TestNewPasswordRestarts(t *testing.T) {
+	hash := func(pw string) string { return databaseSpec(t, Prepared{Password: pw}).Annotations[configAnnotation] }
+	if hash("a") == hash("b") || hash("a") == "" {
+		t.Errorf("%s %s", hash("a"), hash("b"))
+	}
+}
