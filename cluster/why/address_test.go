@@ -44,6 +44,18 @@ func TestHoldersByLogs(t *testing.T) {
 	}
 }
 
+// TestNewAddress: a node that has lost its network still has addresses of the pod network, to which it must not move.
+func TestNewAddress(t *testing.T) {
+	for uplink, want := range map[string]string{"10.0.0.57": "on n1: ocadm move 10.0.0.57", "": "a fixed lease or none"} {
+		s := healthy(t)
+		s.Machines[0].Address, s.Machines[0].Addresses, s.Machines[0].Uplink = "10.0.0.1", []string{"10.244.0.0", "10.244.0.1"}, uplink
+		r, _ := Diagnose(s, "")
+		if r.Cause == nil || r.Cause.ID != "node-address" || !strings.HasSuffix(r.Cause.Remedy, want) {
+			t.Errorf("%q: %+v", uplink, r.Cause)
+		}
+	}
+}
+
 // No problem of the virtual address: one holder, no holder without a ready API server, and a network that could not be queried.
 func TestVirtualAddressIsWell(t *testing.T) {
 	for name, v := range map[string]VirtualAddress{"here": {Here: true, Keepalived: Ready}, "elsewhere": {Others: []Claimant{{MAC: "x", Peer: "10.0.0.2"}}, Keepalived: Ready},
@@ -155,6 +167,7 @@ func addressed() []provocation {
 			s.refuse("OCA-4203")
 			s.Machines = machines
 			s.Machines[0].Address, s.Machines[0].Addresses = "10.0.0.1", []string{"10.0.0.57", "10.244.0.1"}
+			s.Machines[0].Uplink = "10.0.0.57"
 			s.Machines[0].StaticPods = map[string][]string{"etcd": {`"failed to start etcd: listen tcp 10.0.0.1:2380: bind: cannot assign requested address"`}}
 			s.machine("kubelet", "activating", "exited") // it follows
 		}},

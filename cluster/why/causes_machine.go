@@ -18,7 +18,7 @@ func machineCauses() []Cause {
 			When: (*facts).controlPlaneStopped},
 		{ID: "node-address", Code: "OCA-3111", Layer: Node, Title: "A node does not have its address", What: "Node ${node} does not have its address ${address}",
 			Why:  "the machine got another one, for example from DHCP; etcd, the API server and the kubelet listen on the former one",
-			Next: "give ${node} the address ${address} again, with a fixed lease or none; or switch to the new one, on ${node}: ocadm move ${new}",
+			Next: "${next}",
 			When: (*facts).addressGone},
 		{ID: "etcd-snapshots-old", Code: "OCA-4310", Layer: Setting, Warning: true, Title: "The last snapshot of etcd is old", What: "${last} on ${node}",
 			Why: "${why}", Next: "on ${node}: ocadm etcd snapshot; df -h /var/lib/ocadm/etcd; tail -n 20 /var/log/pods/kube-system_ocadm-etcd-*/*/*.log",
@@ -66,7 +66,11 @@ func (f *facts) addressGone() []Hit {
 				break
 			}
 		}
-		out = append(out, Hit{On: nodeSubject(m.Node), Values: map[string]string{"node": m.Node, "address": m.Address, "new": m.Addresses[0]}, Evidence: evidence})
+		next := "give " + m.Node + " the address " + m.Address + " again, with a fixed lease or none"
+		if m.Uplink != "" { // otherwise the addresses that are left may be those of bridges of pods or containers
+			next += "; or switch to the new one, on " + m.Node + ": ocadm move " + m.Uplink
+		}
+		out = append(out, Hit{On: nodeSubject(m.Node), Values: map[string]string{"node": m.Node, "address": m.Address, "next": next}, Evidence: evidence})
 	}
 	return out
 }

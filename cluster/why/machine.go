@@ -35,9 +35,10 @@ type Machine struct {
 	// Stopped lists the static pods of the control plane whose manifests ocadm moved away. Unfinished is the command that did so, nil if unknown.
 	Stopped    []string    `json:"stopped,omitempty"`
 	Unfinished *Unfinished `json:"unfinished,omitempty"`
-	// Address is the configured node address, "" if the kubelet chooses it. Addresses are those of the machine, that of the default route first.
+	// Address is the configured node address, "" if the kubelet chooses it. Addresses are those of the machine, Uplink that of its default route.
 	Address   string   `json:"address,omitempty"`
 	Addresses []string `json:"addresses,omitempty"`
+	Uplink    string   `json:"uplink,omitempty"`
 	// Tunnels are those of the pod network to other nodes, as tested from here.
 	Tunnels []Tunnel `json:"tunnels,omitempty"`
 	// Findings are those of "ocadm node doctor" if the machine has files of a compute node.

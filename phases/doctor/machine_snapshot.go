@@ -49,7 +49,9 @@ func Machine(ctx context.Context, h *host.Host) (m why.Machine, disks []why.Disk
 		}
 	}
 	m.Certificates = certificates(h.Files)
-	m.Address, m.Addresses = addresses(h)
+	if m.Address, m.Addresses = addresses(h); h.Facts.Address.IsValid() {
+		m.Uplink = h.Facts.Address.String()
+	}
 	m.Tunnels = podNetwork(ctx, h)
 	if len(m.Stopped) > 0 {
 		m.Unfinished = unfinished(h)
