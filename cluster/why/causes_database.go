@@ -36,7 +36,7 @@ func databaseCauses() []Cause {
 			Why: "max_connections, or max_user_connections of the account, is reached", Next: "in the server: SHOW PROCESSLIST; SET GLOBAL max_connections = 2000",
 			Says: regexp.MustCompile(`Error (1040|1203|1226)|Too many connections|max_user_connections`)},
 		{ID: "database-read-only", Code: "OCA-6011", Layer: Database, On: string(database), Title: "The database server is read-only",
-			Why: "it is a replica, or was set to read-only", Next: "name the primary: ocadm cluster move-database; or in the server: SET GLOBAL read_only = OFF",
+			Why: "it is a replica, or was set to read-only", Next: "name the primary: ocadm cluster move-database; only if this is the primary, in the server: SET GLOBAL read_only = OFF",
 			Says: regexp.MustCompile(`Error (1290|1836).*read.only|running with the --read-only option|super-read-only`)},
 		{ID: "database-tls", Code: "OCA-6008", Layer: Database, On: string(database), Title: "The TLS connection to the database server fails",
 			Why:  "the server's certificate is not from the expected CA, or it does not offer TLS",

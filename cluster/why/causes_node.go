@@ -65,7 +65,7 @@ func nodeCauses() []Cause {
 			When: (*facts).clocks},
 		{ID: "machine-id-twice", Code: "OCA-3110", Layer: Setting, Warning: true, Title: "Two nodes have the same machine id", What: "Node ${node} has the machine id of another node",
 			Why:  "the machines are copies of one image; DHCP may give both one address, and the pod network one MAC address",
-			Next: "on ${node}: rm /etc/machine-id && systemd-machine-id-setup, then reboot",
+			Next: "on ${node}: rm -f /etc/machine-id /var/lib/dbus/machine-id && systemd-machine-id-setup, then reboot",
 			When: func(f *facts) []Hit {
 				seen := map[string]string{}
 				return f.nodesWhere(func(n *corev1.Node) string {

@@ -141,7 +141,7 @@ func (e *Error) Remedy() string {
 	case TooOld:
 		return fmt.Sprintf("use MySQL %s or MariaDB %s, or newer", minMySQL, minMariaDB)
 	case ReadOnly:
-		return "use the address of the primary, or make this server writable: SET GLOBAL read_only = OFF;"
+		return "use the address of the primary; only if this server is no replica, make it writable: SET GLOBAL read_only = OFF;"
 	case NoCreate, NoCreateUser, NoGrantOption, NoTable:
 		return run(grant)
 	case Full:

@@ -179,7 +179,7 @@ func otherClusters(all map[string]Facts, names []string, first, known string, ad
 func remedyOfTwins(what string) string {
 	switch what {
 	case "machine id":
-		return "on one of them: rm /etc/machine-id && systemd-machine-id-setup, then reboot"
+		return "on one of them: rm -f /etc/machine-id /var/lib/dbus/machine-id && systemd-machine-id-setup, then reboot"
 	case "host name":
 		return "on one of them: hostnamectl set-hostname NAME"
 	}
