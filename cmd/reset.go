@@ -121,6 +121,8 @@ func (of *resetting) confirm(ctx context.Context, a *app, h *host.Host) error {
 		word = clouds[0]
 		question = fmt.Sprintf("This is the last control-plane node of a cluster that holds the cloud %s. Reset destroys the cloud.\nType the name of the cloud to continue:",
 			strings.Join(clouds, ", "))
+	case of.lost.unknown != nil && !of.lost.worker:
+		question = "The cluster does not answer. If this is its last control-plane node, reset destroys the cluster and its clouds. Continue? [y/N]"
 	case of.lost.last:
 		question = "This is the last control-plane node. Reset destroys the cluster. Continue? [y/N]"
 	}

@@ -151,3 +151,24 @@ func TestResetReportsVolumes(t *testing.T) {
 		}
 	}
 }
+
+// If the cluster does not answer, as when its only control-plane node is ill, the question must say what may be lost.
+func TestResetWithoutAnAnswerSaysWhatMayBeLost(t *testing.T) {
+	cfg := config.Default()
+	cfg.Node.Name = "node1"
+	h, err := host.Fake(t.Context(), t.TempDir(), &cfg, &host.Recorder{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.Kube = func(context.Context) (client.WithWatch, error) { return nil, errors.New("connection refused") }
+	err = errors.Join(host.Files{Root: h.Files.Root}.WriteFile(kube.AdminKubeconfig, []byte("x"), 0o600),
+		h.Ledger.Record(host.Entry{Kind: host.KindNode, Name: "node", Op: host.Created}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var said bytes.Buffer
+	err = new(resetting).confirm(t.Context(), newApp(Streams{In: strings.NewReader("no\n"), Out: io.Discard, Err: &said}), h)
+	if err == nil || !strings.Contains(said.String(), "reset destroys the cluster and its clouds. Continue?") {
+		t.Errorf("%v, said %q", err, said.String())
+	}
+}
