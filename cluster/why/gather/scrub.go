@@ -138,7 +138,9 @@ func scrub(v any, known secretTexts, secret bool) any {
 		return formless(known.takeOut(v))
 	case []any:
 		for i := range v {
-			v[i] = scrub(v[i], known, secret)
+			value, _ := v[i].(string)
+			mine := secret || i > 0 && value != "" && !strings.HasPrefix(value, "/") && !strings.HasPrefix(value, "-") && isSecretFlag(v[i-1])
+			v[i] = scrub(v[i], known, mine)
 		}
 	case map[string]any:
 		name, _ := v["name"].(string)
@@ -148,6 +150,14 @@ func scrub(v any, known secretTexts, secret bool) any {
 		}
 	}
 	return v
+}
+
+var secretFlag = regexp.MustCompile(`(?i)^--?(?:[\w-]+[-_])?(?:` + words + `|requirepass)$`)
+
+// isSecretFlag reports whether an argument of a program is a flag whose value, the next argument, is a secret. A path is not.
+func isSecretFlag(v any) bool {
+	text, is := v.(string)
+	return is && secretFlag.MatchString(text)
 }
 
 // MySQL says whether a login gave a password in words that have the form of a secret. The mark keeps them apart: no pattern matches across it.

@@ -152,3 +152,17 @@ func TestSecretsOfTheMonitoringStack(t *testing.T) {
 	strip(s)
 	shows("a support bundle", Scrub(s, nil))
 }
+
+// A program may get a secret as an argument after a flag. A file with one, and another flag, are no secrets.
+func TestSecretArguments(t *testing.T) {
+	s := &why.Snapshot{Format: why.Format, Pods: []corev1.Pod{{Spec: corev1.PodSpec{Containers: []corev1.Container{{
+		Command: []string{"redis-server", "--requirepass", "hunter2", "--port", "6379"},
+		Args:    []string{"--db-password", "hunter2", "--token", "/etc/token", "--secret-key", "--verbose", "--token-file", "f"}}}}}}}
+	c := Scrub(s, nil).Pods[0].Spec.Containers[0]
+	if got, want := strings.Join(c.Command, " "), "redis-server --requirepass *** --port 6379"; got != want {
+		t.Errorf("%s", got)
+	}
+	if got, want := strings.Join(c.Args, " "), "--db-password *** --token /etc/token --secret-key --verbose --token-file f"; got != want {
+		t.Errorf("%s", got)
+	}
+}
