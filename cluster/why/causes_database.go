@@ -70,7 +70,7 @@ func databaseCauses() []Cause {
 				`Database page corruption|InnoDB:.*(corrupt|log sequence number .* is in the future)`),
 			In: LogLine | Message},
 		{ID: "database-full", Code: "OCA-6106", Layer: Database, On: string(database), Title: "The database server has no space", Why: "the disk of its data is full",
-			Next: "on the machine of the server: df -h; PURGE BINARY LOGS",
+			Next: "on the machine of the server: df -h; if its binary logs fill the disk, in the server: PURGE BINARY LOGS BEFORE NOW() - INTERVAL 1 DAY",
 			Says: regexp.MustCompile(`Error (1021|1114)\b|The table '[^']+' is full|Disk full`), In: LogLine | Message},
 		{ID: "database-down", Code: "OCA-6107", Layer: Symptom, Title: "The embedded database does not run", What: "${what}", Why: "its pod is not ready",
 			Next: "kubectl -n ${namespace} logs ${pod} --previous; kubectl -n ${namespace} describe pod ${pod}",

@@ -36,15 +36,9 @@ func networkCauses() []Cause {
 				return []Hit{h}
 			}},
 		{ID: "dns-missing", Code: "OCA-5103", Layer: Network, Title: "The cluster has no DNS", Why: "CoreDNS was deleted or scaled to 0",
-			Next: "kubectl -n kube-system scale deployment coredns --replicas=2; or: ocadm kubeadm init phase addon coredns",
-			When: func(f *facts) []Hit {
-				for _, d := range f.Deployments {
-					if d.Namespace == "kube-system" && d.Name == "coredns" && d.Spec.Replicas != nil && *d.Spec.Replicas == 0 {
-						return []Hit{{On: dns, Evidence: []string{"Deployment kube-system/coredns has 0 replicas"}}}
-					}
-				}
-				return nil
-			}},
+			Next: "kubectl -n kube-system scale deployment coredns --replicas=2; or, if it was deleted, on the node of init: " +
+				"ocadm kubeadm init phase addon coredns --config /etc/ocadm/kubeadm.yaml",
+			When: (*facts).noDNS},
 		{ID: "name-unresolved", Code: "OCA-5104", Layer: Network, Title: "A name does not resolve", What: "The name ${name} does not resolve",
 			Why:  "the DNS server has no record of it, or cannot be reached",
 			Next: "kubectl -n kube-system logs -l k8s-app=kube-dns; look for a wrong host name in the configuration of ${component}", Says: cannotResolve,
@@ -102,6 +96,29 @@ var (
 		`[Cc]ould not resolve host:? ?(?P<name2>\S*)|Temporary failure in name resolution|Name or service not known)`)
 	pulling = regexp.MustCompile(`(?i)pull|/v2/`)
 )
+
+// noDNS finds a CoreDNS without pods. Clusters of others may have another DNS, so the absence of all counts only if names do not resolve.
+func (f *facts) noDNS() []Hit {
+	for _, d := range f.Deployments {
+		if d.Namespace == "kube-system" && d.Name == "coredns" {
+			if d.Spec.Replicas != nil && *d.Spec.Replicas == 0 {
+				return []Hit{{On: dns, Evidence: []string{"Deployment kube-system/coredns has 0 replicas"}}}
+			}
+			return nil
+		}
+	}
+	h := Hit{On: dns, Evidence: []string{"there is neither a Deployment kube-system/coredns nor a pod of it"}}
+	for _, t := range f.texts {
+		if ofService(t) && !pulling.MatchString(t.Line) && cannotResolve.MatchString(t.Line) {
+			h.Via = append(h.Via, t.On)
+			h.Evidence = append(h.Evidence, t.Source+": "+shorten(t.Line))
+		}
+	}
+	if len(h.Via) == 0 || len(f.Pods) == 0 || len(f.dnsPods()) > 0 || f.lacks("pods") || f.lacks("deployments") {
+		return nil
+	}
+	return []Hit{h}
+}
 
 // ofService excludes the static pods of the control plane: while the API server is down, the others log its refusals, which explain nothing.
 func ofService(t Text) bool { return t.On != controlPlane }

@@ -3,6 +3,7 @@
 package why
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -116,4 +117,17 @@ func TestLeftVolume(t *testing.T) {
 		return
 	}
 	t.Error("nothing provokes volume-node-gone")
+}
+
+// TestDeletedDNS: without CoreDNS, the host names in a configuration are not to blame.
+func TestDeletedDNS(t *testing.T) {
+	s := healthy(t)
+	s.Pods = slices.DeleteFunc(s.Pods, func(p corev1.Pod) bool { return p.Labels["k8s-app"] == "kube-dns" })
+	if r, _ := Diagnose(s, ""); r.Cause != nil {
+		t.Errorf("another DNS may run: %+v", r.Cause)
+	}
+	s.logs("default-region", "dial tcp: lookup ocadm-mysql.onecloud.svc on 10.96.0.10:53: read: connection refused")
+	if r, _ := Diagnose(s, ""); r.Cause == nil || r.Cause.ID != "dns-missing" || !strings.Contains(r.Cause.Remedy, "--config /etc/ocadm/kubeadm.yaml") {
+		t.Errorf("%+v", r.Cause)
+	}
 }
