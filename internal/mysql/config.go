@@ -22,6 +22,8 @@ const (
 	defaultTimeout = 10 * time.Second
 	// maxConns is small because the operator's work on a database is short and rare.
 	maxConns = 4
+	// maxPacket is the largest statement that any server accepts. The limit of the driver would be lower than that of some servers.
+	maxPacket = 1 << 30
 )
 
 // Config describes how to reach a server as an administrator.
@@ -83,6 +85,7 @@ func (c Config) open() (*sql.DB, error) {
 	answer := max(timeout, c.Patience)
 	d.Timeout, d.ReadTimeout, d.WriteTimeout = timeout, answer, answer
 	d.InterpolateParams = true
+	d.MaxAllowedPacket = maxPacket
 	d.Logger = &driverpkg.NopLogger{}
 	d.DialFunc = c.Dial
 	conn, err := driverpkg.NewConnector(d)
