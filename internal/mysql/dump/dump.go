@@ -141,10 +141,11 @@ func readAt(ctx context.Context, a *mysql.Admin, databases []string, emit func(P
 	return sum, nil
 }
 
-// readSession makes types come back as they are stored, times in UTC, and statements quoted in one way. Tables that a dump has read cannot be dropped
-// before it ends, so the timeout makes the server end a dump whose machine is gone.
+// readSession makes characters and types come back as they are stored, times in UTC, and statements quoted in one way. A server may ignore the character
+// set that a client names when it connects; one of three bytes would turn emoji into question marks, in the comparison, too. Tables that a dump has read
+// cannot be dropped before it ends, so the timeout makes the server end a dump whose machine is gone.
 var readSession = []string{
-	"SET SESSION wait_timeout = 1800",
+	"SET NAMES utf8mb4", "SET SESSION wait_timeout = 1800",
 	"SET SESSION sql_mode = ''", "SET SESSION time_zone = '+00:00'", "SET SESSION sql_quote_show_create = 1",
 	"SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ",
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"yunion.io/x/ocadm/internal/mysql"
+	"yunion.io/x/ocadm/test/mariadb"
 )
 
 // global sets a variable of the server for the connections that a test opens later.
@@ -44,6 +45,35 @@ func TestLargeRow(t *testing.T) {
 	defer l.Close()
 	if _, err := Dump(t.Context(), a, []string{"a"}, func(p Piece) error { return l.Load(t.Context(), clone(p)) }); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestCharacterSetOfServer checks that no character is lost if the server ignores the character set that a client names in its greeting.
+func TestCharacterSetOfServer(t *testing.T) {
+	s, err := mariadb.Start(t.Context(), t.TempDir(), mariadb.Options{Args: []string{"--skip-character-set-client-handshake", "--character-set-server=utf8mb3"}})
+	if err != nil {
+		t.Skip(err)
+	}
+	t.Cleanup(func() { _ = s.Close() })
+	if _, err := s.Execute(t.Context(), "SET NAMES utf8mb4", "CREATE DATABASE a CHARACTER SET utf8mb4", "CREATE TABLE a.t (v VARCHAR(9))",
+		"INSERT INTO a.t VALUES ('😀')", "CREATE DATABASE copy_a CHARACTER SET utf8mb4"); err != nil {
+		t.Fatal(err)
+	}
+	a, err := mysql.Open(t.Context(), mysql.Config{Host: s.Host, Port: s.Port, User: "root", Password: s.RootPassword, Patience: time.Minute})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = a.Close() })
+	l, err := NewLoader(t.Context(), a, func(d string) string { return "copy_" + d })
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	if _, err := Dump(t.Context(), a, []string{"a"}, func(p Piece) error { return l.Load(t.Context(), clone(p)) }); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := s.Execute(t.Context(), "SELECT HEX(v) FROM copy_a.t"); err != nil || got != "F09F9880\n" {
+		t.Errorf("%q %v", got, err)
 	}
 }
 
