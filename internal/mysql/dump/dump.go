@@ -143,9 +143,9 @@ func readAt(ctx context.Context, a *mysql.Admin, databases []string, emit func(P
 
 // readSession makes characters and types come back as they are stored, times in UTC, and statements quoted in one way. A server may ignore the character
 // set that a client names when it connects; one of three bytes would turn emoji into question marks, in the comparison, too. Tables that a dump has read
-// cannot be dropped before it ends, so the timeout makes the server end a dump whose machine is gone.
+// cannot be dropped before it ends, so wait_timeout makes the server end a dump whose machine is gone. What receives the rows may be as slow.
 var readSession = []string{
-	"SET NAMES utf8mb4", "SET SESSION wait_timeout = 1800",
+	"SET NAMES utf8mb4", "SET SESSION wait_timeout = 1800", "SET SESSION net_write_timeout = 1800",
 	"SET SESSION sql_mode = ''", "SET SESSION time_zone = '+00:00'", "SET SESSION sql_quote_show_create = 1",
 	"SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ",
 }
@@ -165,17 +165,25 @@ func newSession(ctx context.Context, a *mysql.Admin, setup ...string) (*session,
 	return s, s.prepare(ctx, setup)
 }
 
-// loadSession returns a session that only writes.
+// loadSession returns a session that only writes. A connection of its own waits until all rows are compared, for as long as a step may take.
 func loadSession(ctx context.Context, a *mysql.Admin, setup ...string) (*session, error) {
 	if !a.Holds() {
-		return newSession(ctx, a, setup...)
+		return newSession(ctx, a, append([]string{"SET SESSION wait_timeout = 28800"}, setup...)...)
 	}
 	s := &session{admin: a}
 	return s, s.prepare(ctx, setup)
 }
 
+// unlimited lets statements take as long as a large table needs, also on a server that ends those of services early.
+func unlimited(a *mysql.Admin) string {
+	if a.ServerInfo().Flavour == mysql.MariaDB {
+		return "SET SESSION max_statement_time = 0"
+	}
+	return "SET SESSION max_execution_time = 0"
+}
+
 func (s *session) prepare(ctx context.Context, setup []string) error {
-	for _, q := range setup {
+	for _, q := range append([]string{unlimited(s.admin)}, setup...) {
 		if err := s.exec(ctx, q); err != nil {
 			s.close()
 			return s.admin.Fail("preparing the session", err)

@@ -77,3 +77,49 @@ func TestCharacterSetOfServer(t *testing.T) {
 	}
 }
 
+// TestSlowReader checks that a dump survives a destination that stops for longer than the server waits, such as an object store that does not answer.
+func TestSlowReader(t *testing.T) {
+	e := setUp(t)
+	e.run("CREATE DATABASE a CHARACTER SET utf8mb4", "CREATE TABLE a.big (id INT PRIMARY KEY, t LONGTEXT)",
+		"INSERT INTO a.big VALUES (1, REPEAT('x', 1 << 20))")
+	for range 6 {
+		e.run("INSERT INTO a.big SELECT (SELECT MAX(id) FROM a.big) + id, t FROM a.big")
+	}
+	for _, limit := range []string{"net_write_timeout", "max_statement_time"} {
+		t.Run(limit, func(t *testing.T) {
+			e.T = t
+			e.global(limit, "1")
+			slept := false
+			sum, err := Dump(t.Context(), e.anew(), []string{"a"}, func(p Piece) error {
+				if p.Kind == Rows && !slept {
+					slept = true
+					time.Sleep(3 * time.Second)
+				}
+				return nil
+			})
+			if err != nil || sum.Databases[0].Tables[0].Rows != 64 {
+				t.Errorf("%+v %v", sum, err)
+			}
+		})
+	}
+}
+
+// TestIdleLoader checks that a loader may wait for longer than the server lets other connections wait: a copy is compared before its views exist.
+func TestIdleLoader(t *testing.T) {
+	e := setUp(t)
+	e.run("CREATE DATABASE a CHARACTER SET utf8mb4", "CREATE TABLE a.t (id INT PRIMARY KEY)", "CREATE VIEW a.v AS SELECT id FROM a.t", "CREATE DATABASE copy_a")
+	e.global("wait_timeout", "1")
+	a := e.anew()
+	l, err := NewLoader(t.Context(), a, func(d string) string { return "copy_" + d })
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	if _, err := Dump(t.Context(), a, []string{"a"}, func(p Piece) error { return l.Load(t.Context(), clone(p)) }); err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(3 * time.Second)
+	if err := l.Finish(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
