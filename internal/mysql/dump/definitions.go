@@ -30,9 +30,7 @@ func Definitions(ctx context.Context, a *mysql.Admin, databases []string) (map[s
 			fmt.Fprintf(h, "table %q %q\n", t.name, withoutCounter(t.create))
 		}
 		for _, p := range d.others {
-			if p.Kind != Sequence {
-				fmt.Fprintf(h, "%s %q %q\n", p.Kind, p.Name, p.SQL)
-			}
+			fmt.Fprintf(h, "%s %q %q\n", p.Kind, p.Name, p.SQL)
 		}
 		out[d.name] = hex.EncodeToString(h.Sum(nil))
 	}

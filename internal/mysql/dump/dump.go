@@ -26,9 +26,9 @@ type Kind string
 // The kinds, in the order in which they are loaded.
 const (
 	Database Kind = "database"
+	Sequence Kind = "sequence"
 	Table    Kind = "table"
 	Rows     Kind = "rows"
-	Sequence Kind = "sequence"
 	Routine  Kind = "routine"
 	View     Kind = "view"
 	Trigger  Kind = "trigger"

@@ -44,12 +44,12 @@ func NewLoader(ctx context.Context, a *mysql.Admin, into func(database string) s
 // Close ends the session.
 func (l *Loader) Close() { l.s.close() }
 
-// Load loads tables and rows. The objects that depend on them wait for Finish.
+// Load loads sequences, tables and rows. The objects that depend on them wait for Finish.
 func (l *Loader) Load(ctx context.Context, p Piece) error {
 	switch p.Kind {
 	case Database:
 		return l.database(ctx, p)
-	case Table, Rows:
+	case Sequence, Table, Rows:
 	default:
 		p.SQL = bytes.Clone(p.SQL)
 		if p.Kind == Event {
@@ -65,7 +65,7 @@ func (l *Loader) Load(ctx context.Context, p Piece) error {
 	if err := l.use(ctx, p.Database); err != nil {
 		return l.s.admin.Fail(op, err)
 	}
-	if p.Kind == Table {
+	if p.Kind != Rows {
 		return l.run(ctx, op, p.SQL)
 	}
 	for line := range bytes.Lines(p.SQL) {
@@ -112,9 +112,9 @@ func (l *Loader) run(ctx context.Context, op string, statement []byte) error {
 	return nil
 }
 
-// Finish creates sequences, routines, views, triggers and events. A view that needs another view is created after it.
+// Finish creates routines, views, triggers and events. A view that needs another view is created after it.
 func (l *Loader) Finish(ctx context.Context) error {
-	for _, kind := range []Kind{Sequence, Routine, View, Trigger, Event} {
+	for _, kind := range []Kind{Routine, View, Trigger, Event} {
 		var left []Piece
 		for _, p := range l.later {
 			if p.Kind == kind {

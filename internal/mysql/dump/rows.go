@@ -25,7 +25,7 @@ const (
 
 // database reads one database; emit is nil if only the summary is wanted.
 func (s *session) database(ctx context.Context, d schema, emit func(Piece) error) (DatabaseSummary, error) {
-	out := DatabaseSummary{Name: d.name, Tables: []TableSummary{}, Others: len(d.others)}
+	out := DatabaseSummary{Name: d.name, Tables: []TableSummary{}, Others: len(d.sequences) + len(d.others)}
 	if emit == nil {
 		emit = func(Piece) error { return nil }
 	}
@@ -34,6 +34,11 @@ func (s *session) database(ctx context.Context, d schema, emit func(Piece) error
 	}
 	if err := emit(Piece{Database: d.name, Kind: Database, Name: d.name, SQL: []byte(d.create)}); err != nil {
 		return out, err
+	}
+	for _, p := range d.sequences {
+		if err := emit(p); err != nil {
+			return out, err
+		}
 	}
 	for _, t := range d.tables {
 		if err := emit(Piece{Database: d.name, Kind: Table, Name: t.name, SQL: []byte(t.create)}); err != nil {

@@ -17,7 +17,8 @@ type schema struct {
 	name, create string
 	// tables are sorted by name.
 	tables []table
-	others []Piece
+	// sequences come before the tables, whose columns may take their defaults from them.
+	sequences, others []Piece
 }
 
 // same reports whether two schemas are equal apart from rows and counters.
@@ -26,8 +27,9 @@ func (d schema) same(o schema) bool {
 		slices.EqualFunc(d.tables, o.tables, func(a, b table) bool {
 			return a.name == b.name && withoutCounter(a.create) == withoutCounter(b.create)
 		}) &&
+		slices.EqualFunc(d.sequences, o.sequences, func(a, b Piece) bool { return a.Name == b.Name }) &&
 		slices.EqualFunc(d.others, o.others, func(a, b Piece) bool {
-			return a.Kind == b.Kind && a.Name == b.Name && (a.Kind == Sequence || string(a.SQL) == string(b.SQL))
+			return a.Kind == b.Kind && a.Name == b.Name && string(a.SQL) == string(b.SQL)
 		})
 }
 
@@ -102,6 +104,7 @@ func (s *session) schema(ctx context.Context, name string) (schema, error) {
 	if err != nil {
 		return d, err
 	}
+	own := sequenceOf(name)
 	for _, t := range slices.Sorted(maps.Keys(kinds)) {
 		switch kinds[t] {
 		case "VIEW", "SYSTEM VIEW":
@@ -110,7 +113,8 @@ func (s *session) schema(ctx context.Context, name string) (schema, error) {
 			err = s.sequence(ctx, &d, t)
 		default:
 			if r, err = s.record(ctx, "SHOW CREATE TABLE "+quote(t)); err == nil {
-				d.tables = append(d.tables, table{name: t, create: r["create table"], columns: columns[t], loose: !strings.EqualFold(engines[t], "InnoDB")})
+				create := own.ReplaceAllString(r["create table"], "$1")
+				d.tables = append(d.tables, table{name: t, create: create, columns: columns[t], loose: !strings.EqualFold(engines[t], "InnoDB")})
 			}
 		}
 		if err != nil {
@@ -145,6 +149,12 @@ func (s *session) view(ctx context.Context, d *schema, name string) error {
 	return nil
 }
 
+// sequenceOf matches a default that a sequence of the database provides. Unlike other names, the server always qualifies it, so that a copy would count
+// with the sequence of the original, and could not be created without it.
+func sequenceOf(database string) *regexp.Regexp {
+	return regexp.MustCompile("\\b((?:nextval|lastval)\\()" + regexp.QuoteMeta(quote(database)) + `\.`)
+}
+
 func (s *session) sequence(ctx context.Context, d *schema, name string) error {
 	r, err := s.record(ctx, "SHOW CREATE SEQUENCE "+quote(name))
 	if err != nil {
@@ -154,7 +164,7 @@ func (s *session) sequence(ctx context.Context, d *schema, name string) error {
 	if err != nil {
 		return err
 	}
-	d.others = append(d.others, Piece{Database: d.name, Kind: Sequence, Name: name, SQL: []byte(r["create table"])},
+	d.sequences = append(d.sequences, Piece{Database: d.name, Kind: Sequence, Name: name, SQL: []byte(r["create table"])},
 		Piece{Database: d.name, Kind: Sequence, Name: name + " next", SQL: fmt.Appendf(nil, "ALTER SEQUENCE %s RESTART %s", quote(name), next["n"])})
 	return nil
 }

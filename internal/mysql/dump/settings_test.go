@@ -123,3 +123,18 @@ func TestIdleLoader(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestDefaultFromSequence checks that a table whose default is a sequence can be created without the original, and counts with its own one.
+func TestDefaultFromSequence(t *testing.T) {
+	e := setUp(t)
+	if server.MySQL {
+		t.Skip("MySQL has no sequences")
+	}
+	e.run("CREATE DATABASE a CHARACTER SET utf8mb4", "CREATE SEQUENCE a.s", "CREATE TABLE a.t (id BIGINT PRIMARY KEY DEFAULT NEXT VALUE FOR a.s, v INT)",
+		"INSERT INTO a.t (v) VALUES (1), (2)")
+	e.copied("copy_", "a")
+	e.run("DROP DATABASE a", "INSERT INTO copy_a.t (v) VALUES (3)")
+	if got := e.cell("SELECT COUNT(*) FROM copy_a.t"); got != "3" {
+		t.Error(got)
+	}
+}
