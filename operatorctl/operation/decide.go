@@ -18,7 +18,8 @@ import (
 // Keep is how many ended operations of a cloud are kept.
 const Keep = 20
 
-// KeepOfMachine is how many ended operations of a machine are kept.
+// KeepOfMachine is how many ended operations of a machine are kept, of each action: checks must not push out a join that failed or was cancelled, because
+// the machine would join again.
 const KeepOfMachine = 3
 
 // KeepOfBackups is how many ended backups are kept. They are counted separately: nightly backups must not push the cloud's other operations out.
@@ -201,7 +202,7 @@ func tooOld(over []*v1alpha1.OnecloudOperation) []*v1alpha1.OnecloudOperation {
 		limit, of := Keep, o.MachineName()
 		switch {
 		case of != "":
-			limit = KeepOfMachine
+			limit, of = KeepOfMachine, o.Spec.Action+"/"+of
 		case o.Spec.Action == v1alpha1.ActionBackup:
 			limit, of = KeepOfBackups, "/"
 		}

@@ -183,3 +183,20 @@ func TestHistoryIsBounded(t *testing.T) {
 		t.Error(diff)
 	}
 }
+
+// TestJoinIsKept checks that checks of a machine do not push out its last join: without it, a machine whose join a user has cancelled would join again.
+func TestJoinIsKept(t *testing.T) {
+	ofMachine := func(name string, at int, action string, phase v1alpha1.OperationPhase) *v1alpha1.OnecloudOperation {
+		o := op(name, at, phase, "")
+		o.Spec.Action, o.Spec.Machine = action, &v1alpha1.MachineParameters{Name: "node1"}
+		return o
+	}
+	all := []*v1alpha1.OnecloudOperation{ofMachine("join-node1-1", 1, v1alpha1.ActionJoinMachine, v1alpha1.OperationCancelled)}
+	for i := range KeepOfMachine + 1 {
+		all = append(all, ofMachine(fmt.Sprintf("check-%d", i), 2+i, v1alpha1.ActionPrecheckMachine, v1alpha1.OperationSucceeded))
+	}
+	d := decide(all, &v1alpha1.OnecloudCluster{}, Actions(catalog.All()), 2)
+	if len(d.prune) != 1 || d.prune[0].Name != "check-0" {
+		t.Errorf("%v", d.prune)
+	}
+}
