@@ -5,6 +5,7 @@ package operation
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -142,6 +143,11 @@ func (r *record) write(ctx context.Context) error {
 	if err == nil {
 		err = r.send(ctx, now, patch)
 	}
+	if errors.Is(err, errTaken) && r.owns(ctx, before) { // the answer to an earlier attempt was lost: what it removed cannot be removed again
+		if patch, err = r.patch(before, now); err == nil {
+			err = r.send(ctx, now, patch)
+		}
+	}
 	if err != nil {
 		return fmt.Errorf("writing the status of operation %s: %w", now.Name, err)
 	}
@@ -149,6 +155,16 @@ func (r *record) write(ctx context.Context) error {
 	r.written = status
 	r.mu.Unlock()
 	return nil
+}
+
+// owns reads the status of the operation into o, and reports whether it still belongs to this worker.
+func (r *record) owns(ctx context.Context, o *v1alpha1.OnecloudOperation) bool {
+	live := &v1alpha1.OnecloudOperation{}
+	if r.client.Get(ctx, client.ObjectKeyFromObject(o), live) != nil || live.UID != o.UID || live.Status.Worker == nil {
+		return false
+	}
+	o.Status = live.Status
+	return live.Status.Worker.Pod == r.worker
 }
 
 // send retries a patch until it is accepted or rejected, or ctx ends.

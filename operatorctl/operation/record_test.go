@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
@@ -42,6 +43,38 @@ func TestStatusIsWrittenAgain(t *testing.T) {
 	now := &v1alpha1.OnecloudOperation{}
 	if err := k.Get(t.Context(), client.ObjectKeyFromObject(o), now); err != nil || now.Status.Message != "written" {
 		t.Errorf("%+v, %v", now.Status, err)
+	}
+}
+
+// TestLostAnswer checks that a worker goes on after a write whose answer was lost: the API server rejects the same write the second time.
+func TestLostAnswer(t *testing.T) {
+	o := op("a", 1, "", "")
+	o.Status.Worker, o.Status.Message, o.Status.Step = &v1alpha1.OperationWorker{Pod: "p"}, "waiting", "join"
+	k := fake.NewClientBuilder().WithScheme(kube.Scheme()).WithObjects(o).WithStatusSubresource(o).Build()
+	tries := 0
+	lossy := interceptor.NewClient(k, interceptor.Funcs{
+		SubResourcePatch: func(ctx context.Context, c client.Client, sub string, obj client.Object, p client.Patch, opts ...client.SubResourcePatchOption) error {
+			err := c.SubResource(sub).Patch(ctx, obj, p, opts...)
+			if tries++; tries == 1 {
+				return errors.Join(errors.New("connection reset"), err)
+			}
+			if err != nil { // as the API server answers
+				return apierrors.NewInvalid(v1alpha1.GroupVersion.WithKind(v1alpha1.OperationKind).GroupKind(), obj.GetName(), nil)
+			}
+			return nil
+		},
+	})
+	if err := k.Get(t.Context(), client.ObjectKeyFromObject(o), o); err != nil {
+		t.Fatal(err)
+	}
+	r := newRecord(lossy, &recorder{}, o)
+	r.worker = "p"
+	if err := r.Update(t.Context(), func(s *v1alpha1.OnecloudOperationStatus) { s.Message = "" }); err != nil || tries < 2 {
+		t.Errorf("%d tries: %v", tries, err)
+	}
+	r.worker = "another"
+	if err := r.Update(t.Context(), func(s *v1alpha1.OnecloudOperationStatus) { s.Step = "" }); !errors.Is(err, errTaken) {
+		t.Errorf("a worker that does not own the operation: %v", err)
 	}
 }
 
