@@ -205,10 +205,19 @@ func (m mover) patchCloud(ctx context.Context, patch map[string]any) error {
 		return nil
 	}
 	m.report.Changed("cloud: %s", changedFields(patch))
+	metadata, _ := patch["metadata"].(map[string]any)
+	annotations, _ := metadata["annotations"].(map[string]any)
 	return m.Until(ctx, m.report, "the change of the cloud", func(now *v1alpha1.OnecloudCluster) (bool, string, error) {
-		return now.Generation >= changed.Generation, "the operator has not read it yet", nil
+		for key := range annotations { // a change of annotations, as of the edition, does not count as a generation
+			if now.Annotations[key] != changed.Annotations[key] {
+				return false, unread, nil
+			}
+		}
+		return now.Generation >= changed.Generation, unread, nil
 	})
 }
+
+const unread = "the operator has not read it yet"
 
 // timeoutOf returns the timeout of a wave, forward or back.
 func timeoutOf(name string) time.Duration {

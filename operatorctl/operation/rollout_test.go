@@ -8,10 +8,13 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/internal/kube"
+	"yunion.io/x/ocadm/internal/workflow"
 	"yunion.io/x/ocadm/operatorctl/catalog"
 )
 
@@ -200,5 +203,31 @@ func TestReleaseIsMadeOnce(t *testing.T) {
 	cancel() // there is nothing to wait for
 	if err := step.Run(ctx, r, nil); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestChangeIsRead checks that the next release waits until the cache has the change that it is rendered from, also if only the edition changes.
+func TestChangeIsRead(t *testing.T) {
+	cloud := &v1alpha1.OnecloudCluster{}
+	cloud.Namespace, cloud.Name, cloud.Generation = "n", "c", 1
+	k := fake.NewClientBuilder().WithScheme(kube.Scheme()).WithObjects(cloud).Build()
+	if err := k.Get(t.Context(), client.ObjectKeyFromObject(cloud), cloud); err != nil {
+		t.Fatal(err)
+	}
+	late := 0
+	cached := interceptor.NewClient(k, interceptor.Funcs{Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+		if late++; late <= 2 {
+			cloud.DeepCopyInto(o.(*v1alpha1.OnecloudCluster))
+			return nil
+		}
+		return c.Get(ctx, key, o, opts...)
+	}})
+	m := mover{&Run{Operation: op("u", 1, "", ""), Means: Means{Client: cached}, record: &record{}}, workflow.Discard{}}
+	patch := map[string]any{"metadata": map[string]any{"annotations": map[string]any{v1alpha1.AnnotationEdition: "ee"}}}
+	if err := m.patchCloud(t.Context(), patch); err != nil {
+		t.Fatal(err)
+	}
+	if now, err := m.Cloud(t.Context()); err != nil || late < 4 || now.Annotations[v1alpha1.AnnotationEdition] != "ee" {
+		t.Errorf("after %d reads: %v %v", late, now.Annotations, err)
 	}
 }
