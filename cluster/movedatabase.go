@@ -55,6 +55,9 @@ func (m MoveDatabase) Apply(ctx context.Context, c client.WithWatch) (Moved, err
 	}
 	x := &moving{MoveDatabase: m, client: c, cloud: u, from: cr.Spec.MySQL, out: Moved{From: address(cr.Spec.MySQL), To: address(m.To)}}
 	if x.out.From == x.out.To {
+		if cr.Spec.MySQL.MovedFrom == "" { // the move is complete; if the cloud is stopped, then by someone else
+			return x.out, nil
+		}
 		x.cloud = u // an earlier run may have been interrupted between the switch and the start
 		return x.out, x.start(ctx, workflow.Discard{})
 	}

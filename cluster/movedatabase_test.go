@@ -55,3 +55,20 @@ func TestSwitchWithoutAnAnswer(t *testing.T) {
 		}
 	}
 }
+
+// TestMoveThatIsComplete checks that a move to the server in use starts only services that an interrupted move has stopped.
+func TestMoveThatIsComplete(t *testing.T) {
+	for left, started := range map[string]bool{"": false, "old": true} {
+		cloud := theCloud("new")
+		cloud.Spec.MySQL.MovedFrom = left
+		cloud.Annotations = map[string]string{v1alpha1.AnnotationPaused: "true", v1alpha1.AnnotationPausedBefore: ""}
+		c := fake.NewClientBuilder().WithScheme(kube.Scheme()).WithObjects(cloud).Build()
+		key := client.ObjectKeyFromObject(cloud)
+		if _, err := (MoveDatabase{Key: key, To: v1alpha1.DatabaseServer{Host: "new", Password: "p"}}).Apply(t.Context(), c); err != nil {
+			t.Errorf("%q: %v", left, err)
+		}
+		if err := c.Get(t.Context(), key, cloud); err != nil || (cloud.Annotations[v1alpha1.AnnotationPaused] == "") != started || cloud.Spec.MySQL.MovedFrom != "" {
+			t.Errorf("%q: %v %+v %v", left, cloud.Annotations, cloud.Spec.MySQL, err)
+		}
+	}
+}
