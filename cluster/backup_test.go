@@ -7,8 +7,11 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
@@ -19,6 +22,7 @@ import (
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/internal/kube"
 	"yunion.io/x/ocadm/operatorctl/archive"
+	"yunion.io/x/ocadm/operatorctl/component"
 )
 
 // theCloud returns a cloud with its databases on a server.
@@ -92,5 +96,20 @@ func TestScheduledBackupFollowsTheSchedule(t *testing.T) {
 	cloud.Spec.Backup = v1alpha1.BackupSpec{Keep: new(int32(0))}
 	if m.Now(cloud, &m.Backup); m.Keep != 0 || m.Place != "claim" {
 		t.Errorf("%+v", m.Backup)
+	}
+}
+
+// TestProofKeepsEtcd checks that another proof of a backup keeps what is known of the snapshot of etcd beside it.
+func TestProofKeepsEtcd(t *testing.T) {
+	cloud := theCloud("db")
+	credentials := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: cloud.Namespace, Name: cloud.Name + "-credentials"}, Data: map[string][]byte{component.CloudID: []byte("id")}}
+	c := fake.NewClientBuilder().WithScheme(kube.Scheme()).WithObjects(cloud, credentials).Build()
+	info := backup.Info{Name: "a", Header: backup.Header{Cloud: backup.Cloud{ID: "id"}}, Proven: new(time.Now()), Etcd: &backup.Etcd{Name: "a.ocadm-etcd"}}
+	if err := provenNow(t.Context(), c, client.ObjectKeyFromObject(cloud), backup.Dir("/d"), info); err != nil {
+		t.Fatal(err)
+	}
+	history, err := archive.History(t.Context(), c, cloud.Namespace)
+	if err != nil || len(history) != 1 || history[0].Etcd == nil || history[0].Etcd.Name != "a.ocadm-etcd" {
+		t.Errorf("%+v %v", history, err)
 	}
 }

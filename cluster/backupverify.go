@@ -61,7 +61,7 @@ func provenNow(ctx context.Context, c client.Client, key client.ObjectKey, s bac
 		return err
 	}
 	return archive.AddRecord(ctx, c, kube.FieldManager, u, backup.Record{Name: info.Name, Place: s.String(), Time: info.Time, Seconds: info.Seconds, Size: info.Size,
-		Tables: info.Tables, Rows: info.Rows, Proven: info.Proven})
+		Tables: info.Tables, Rows: info.Rows, Proven: info.Proven, Etcd: info.Etcd})
 }
 
 func proveOn(ctx context.Context, c client.Client, key client.ObjectKey, w backup.Watcher, s backup.Store, info backup.Info, ids []age.Identity) (backup.Contents, error) {
