@@ -57,7 +57,7 @@ func (d *decision) attempt(f facts, action string, phase v1alpha1.MachinePhase) 
 	if s.Retry != wanted(f.machine) {
 		s.Attempts = 1
 	}
-	s.Tries++
+	s.Tries = max(s.Tries, f.former) + 1 // an operation of that name would count as the new one
 	s.Retry, s.RetryAfter, s.FailureReason, s.FailureMessage = wanted(f.machine), metav1.Time{}, "", ""
 	s.Operation = fmt.Sprintf("%s-%s-%d", prefixes[action], f.machine.Name, s.Tries)
 	if s.Phase = phase; action == v1alpha1.ActionJoinMachine {
@@ -90,7 +90,7 @@ func (d *decision) minor(m *v1alpha1.OnecloudMachine) bool {
 }
 
 // prefixes are the prefixes of operation names.
-var prefixes = map[string]string{v1alpha1.ActionJoinMachine: "join", v1alpha1.ActionRemoveMachine: "remove"}
+var prefixes = map[string]string{v1alpha1.ActionJoinMachine: "join", v1alpha1.ActionRemoveMachine: "remove", v1alpha1.ActionPrecheckMachine: "check"}
 
 // rest reports whether a machine with a failed operation is left alone for now.
 func (d *decision) rest(f facts, o *v1alpha1.OnecloudOperation, phase v1alpha1.MachinePhase) bool {

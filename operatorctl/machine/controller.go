@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -181,7 +183,7 @@ func (c *Infrastructure) gather(ctx context.Context, m *v1alpha1.OnecloudMachine
 		return f, fmt.Errorf("reading node %s: %w", m.Name, err)
 	}
 	var err error
-	if f.operations, err = operationsOn(ctx, c.Client, m); err != nil {
+	if f.operations, f.former, err = operationsOn(ctx, c.Client, m); err != nil {
 		return f, err
 	}
 	if f.data, err = usable(ctx, c.Client, m, f.operations); err != nil {
@@ -215,20 +217,25 @@ func agentsOn(ctx context.Context, c client.Reader, m *v1alpha1.OnecloudMachine,
 	}), nil
 }
 
-// operationsOn returns the operations on a machine from the cache, the latest last.
-func operationsOn(ctx context.Context, c client.Reader, m *v1alpha1.OnecloudMachine) ([]*v1alpha1.OnecloudOperation, error) {
+// operationsOn returns the operations on a machine from the cache, the latest last. former is the highest number in the names of those on an earlier machine
+// of this name, which are kept for a while.
+func operationsOn(ctx context.Context, c client.Reader, m *v1alpha1.OnecloudMachine) (out []*v1alpha1.OnecloudOperation, former int, err error) {
 	var all v1alpha1.OnecloudOperationList
 	if err := c.List(ctx, &all, client.InNamespace(m.Namespace), client.UnsafeDisableDeepCopy); err != nil {
-		return nil, fmt.Errorf("listing operations: %w", err)
+		return nil, 0, fmt.Errorf("listing operations: %w", err)
 	}
-	var out []*v1alpha1.OnecloudOperation
 	for i := range all.Items {
-		if op := &all.Items[i]; op.MachineName() == m.Name && !op.CreationTimestamp.Before(&m.CreationTimestamp) {
+		switch op := &all.Items[i]; {
+		case op.MachineName() != m.Name:
+		case op.CreationTimestamp.Before(&m.CreationTimestamp):
+			n, _ := strconv.Atoi(strings.TrimPrefix(op.Name, prefixes[op.Spec.Action]+"-"+m.Name+"-")) // one that a user has created has no number
+			former = max(former, n)
+		default:
 			out = append(out, op)
 		}
 	}
 	slices.SortFunc(out, operation.InTurn)
-	return out, nil
+	return out, former, nil
 }
 
 // usable reports whether a machine has valid bootstrap data.

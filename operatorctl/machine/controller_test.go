@@ -53,3 +53,22 @@ func TestAgentsOfAdoptedCloud(t *testing.T) {
 		t.Errorf("%v %v", pods, err)
 	}
 }
+
+// TestOperationsOfFormerMachine checks that a machine takes no name of an operation on a removed machine of the same name: it would wait for it forever.
+func TestOperationsOfFormerMachine(t *testing.T) {
+	f := ready(held)
+	f.machine.CreationTimestamp = metav1.NewTime(now)
+	f.machine.Annotations[v1alpha1.AnnotationOperation] = v1alpha1.RequestChecking
+	f.machine.Status.Request = &v1alpha1.MachineRequest{Operation: v1alpha1.RequestChecking}
+	old := &v1alpha1.OnecloudOperation{ObjectMeta: metav1.ObjectMeta{Namespace: "onecloud", Name: "check-w-1", CreationTimestamp: metav1.NewTime(now.Add(-time.Hour))}}
+	old.Spec.Action, old.Spec.Machine = v1alpha1.ActionPrecheckMachine, &v1alpha1.MachineParameters{Name: "w"}
+	c := fake.NewClientBuilder().WithScheme(kube.Scheme()).WithObjects(old).Build()
+	var err error
+	if f.operations, f.former, err = operationsOn(t.Context(), c, f.machine); err != nil || len(f.operations) != 0 {
+		t.Fatal(f.operations, err)
+	}
+	d := decide(f)
+	if d.create == nil || d.create.Name != "check-w-2" || d.status.Request.Name != "check-w-2" {
+		t.Errorf("%+v", d.create)
+	}
+}

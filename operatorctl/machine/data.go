@@ -93,7 +93,7 @@ func (c *Bootstrap) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resul
 		return ctrl.Result{}, fmt.Errorf("reading the bootstrap data: %w", err)
 	}
 	there := err == nil
-	operations, err := operationsOn(ctx, c.Client, m)
+	operations, _, err := operationsOn(ctx, c.Client, m)
 	if err != nil {
 		return ctrl.Result{}, err
 	}

@@ -36,7 +36,9 @@ type facts struct {
 	report callin.Report
 	// operations are those on the machine, the latest last.
 	operations []*v1alpha1.OnecloudOperation
-	now        time.Time
+	// former is the highest number in the names of operations on an earlier machine of this name.
+	former int
+	now    time.Time
 }
 
 // decision is the result of decide.

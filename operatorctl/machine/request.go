@@ -86,7 +86,7 @@ func (d *decision) check(f facts) {
 	if r.Name != "" || d.create != nil || f.cloud == nil || !f.data && f.node == nil { // it is running; or something else comes first, or there are no data yet
 		return
 	}
-	s.Tries++
-	r.Name = fmt.Sprintf("check-%s-%d", f.machine.Name, s.Tries)
+	s.Tries = max(s.Tries, f.former) + 1
+	r.Name = fmt.Sprintf("%s-%s-%d", prefixes[v1alpha1.ActionPrecheckMachine], f.machine.Name, s.Tries)
 	d.create = operationOn(f, v1alpha1.ActionPrecheckMachine, r.Name)
 }
