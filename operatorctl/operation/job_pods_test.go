@@ -70,3 +70,20 @@ func TestJobThatDoesNotBegin(t *testing.T) {
 		}
 	}
 }
+
+// TestResumedJobHasTime checks that a resumed operation gets its full time again also in a Job, whose pod no longer sees that it was paused.
+func TestResumedJobHasTime(t *testing.T) {
+	cloud := &v1alpha1.OnecloudCluster{ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: "c", UID: "cloud"}}
+	o := onMachine()
+	o.Namespace, o.Spec.Cloud = "n", "c"
+	o.Status.Phase, o.Status.RanSeconds, o.Status.Turn = v1alpha1.OperationPaused, 3600, 1
+	api := fake.NewClientBuilder().WithScheme(kube.Scheme()).WithObjects(cloud, o).WithStatusSubresource(o, cloud).Build()
+	action := Action{Name: v1alpha1.ActionJoinMachine, Timeout: time.Hour, Job: func(context.Context, *v1alpha1.OnecloudOperation) (Job, error) { return Job{Account: "a"}, nil }}
+	c := New(Options{Means: Means{Client: api, Direct: api, Probes: []Probe{}}, Events: &recorder{}, Actions: []Action{action}, JobImage: "r/ocadm:v1"})
+	if _, err := c.Reconcile(t.Context(), ctrl.Request{NamespacedName: key}); err != nil {
+		t.Fatal(err)
+	}
+	if err := api.Get(t.Context(), client.ObjectKeyFromObject(o), o); err != nil || o.Status.Phase != v1alpha1.OperationPlanning || o.Status.RanSeconds != 0 {
+		t.Errorf("%s, has run %d s, %v", o.Status.Phase, o.Status.RanSeconds, err)
+	}
+}

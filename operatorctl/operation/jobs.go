@@ -91,6 +91,9 @@ func (j *jobs) start(ctx context.Context, o *v1alpha1.OnecloudOperation, cloud *
 		return err
 	}
 	written, err := j.write(ctx, o, func(s *v1alpha1.OnecloudOperationStatus) {
+		if s.Phase == v1alpha1.OperationPaused { // a resumed operation gets its full time again
+			s.RanSeconds = 0
+		}
 		if !s.Phase.Active() || s.Phase == v1alpha1.OperationPaused {
 			s.Phase = v1alpha1.OperationPlanning
 		}
