@@ -5,11 +5,14 @@ package dump
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
 	"maps"
 	"regexp"
 	"slices"
 	"strings"
+
+	driver "github.com/go-sql-driver/mysql"
 )
 
 // schema holds the definitions of a database, without rows.
@@ -68,12 +71,19 @@ var forms = map[string]form{
 	"multipolygon": binary, "geometrycollection": binary, "geomcollection": binary, "vector": binary,
 }
 
+// vanished lists the server's numbers for a table, routine, trigger or event that was dropped after it was listed.
+var vanished = []uint16{noSuchTable, 1305, 1360, 1539}
+
 func (s *session) schemas(ctx context.Context, databases []string) ([]schema, error) {
 	var out []schema
 	for _, name := range databases {
 		d, err := s.schema(ctx, name)
 		if err != nil {
-			return nil, s.admin.Fail(fmt.Sprintf("reading the schema of database %q", name), err)
+			failed := s.admin.Fail(fmt.Sprintf("reading the schema of database %q", name), err)
+			if my, ok := errors.AsType[*driver.MySQLError](err); ok && slices.Contains(vanished, my.Number) {
+				return nil, fmt.Errorf("%w: %w", ErrSchemaChanged, failed)
+			}
+			return nil, failed
 		}
 		out = append(out, d)
 	}

@@ -3,6 +3,9 @@
 package dump
 
 import (
+	"context"
+	"errors"
+	"sync"
 	"testing"
 	"time"
 
@@ -136,5 +139,31 @@ func TestDefaultFromSequence(t *testing.T) {
 	e.run("DROP DATABASE a", "INSERT INTO copy_a.t (v) VALUES (3)")
 	if got := e.cell("SELECT COUNT(*) FROM copy_a.t"); got != "3" {
 		t.Error(got)
+	}
+}
+
+// TestTableDroppedMeanwhile checks that a table that goes while the definitions are read counts as a change, after which a dump starts over.
+func TestTableDroppedMeanwhile(t *testing.T) {
+	e := setUp(t)
+	e.run("CREATE DATABASE a CHARACTER SET utf8mb4")
+	ctx, stop := context.WithCancel(t.Context())
+	var busy sync.WaitGroup
+	busy.Go(func() {
+		for ctx.Err() == nil {
+			_, _ = e.db.ExecContext(ctx, "CREATE TABLE IF NOT EXISTS a.t (id INT PRIMARY KEY)")
+			_, _ = e.db.ExecContext(ctx, "DROP TABLE IF EXISTS a.t")
+		}
+	})
+	defer busy.Wait()
+	defer stop()
+	gone := 0
+	for began := time.Now(); gone < 3 && time.Since(began) < 10*time.Second; {
+		_, err := Definitions(t.Context(), e.admin, []string{"a"})
+		if err == nil {
+			continue
+		}
+		if gone++; !errors.Is(err, ErrSchemaChanged) {
+			t.Fatal(err)
+		}
 	}
 }
