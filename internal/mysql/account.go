@@ -146,6 +146,9 @@ func (a *Admin) checkAccount(op string, acc Account) error {
 	return nil
 }
 
+// Administers reports whether a user is an administrator of the server, not the account of a service.
+func (a *Admin) Administers(user string) bool { return protected(user, a.cfg.User) }
+
 func protected(user, admin string) bool {
 	return user == admin || user == "root" || user == "mariadb.sys" || strings.HasPrefix(user, "mysql.")
 }

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"regexp"
 	"slices"
+	"strings"
 
 	driver "github.com/go-sql-driver/mysql"
 
@@ -141,8 +142,25 @@ func (l *Loader) Finish(ctx context.Context) error {
 	return nil
 }
 
-// definer matches the account that a program runs as. Only an administrator may set one other than itself.
-var definer = regexp.MustCompile("^CREATE ((?:OR REPLACE )?(?:ALGORITHM=[A-Z]+ )?)DEFINER=(?:`(?:[^`]|``)*`(?:@`(?:[^`]|``)*`)?|'(?:[^']|'')*'@'(?:[^']|'')*'|[^ ]+) ")
+// definer matches the account that a program runs as, and the words that make a view run as that account. Only some administrators may set another one
+// than themselves.
+var definer = regexp.MustCompile("^CREATE ((?:OR REPLACE )?(?:ALGORITHM=[A-Z]+ )?)DEFINER=(`(?:[^`]|``)*`|'(?:[^']|'')*'|[^ @]+)" +
+	"(?:@(?:`(?:[^`]|``)*`|'(?:[^']|'')*'|[^ ]+))? (SQL SECURITY DEFINER )?")
+
+// ownable returns the statement that creates an object for an administrator who may not set its definer, "" if there is none. What a service has
+// written must not get the administrator's privileges: a view then runs as the account that uses it, and programs are refused.
+func (l *Loader) ownable(p Piece) string {
+	m := definer.FindSubmatch(p.SQL)
+	admins := m != nil && l.s.admin.Administers(strings.Trim(string(m[2]), "`'"))
+	if m == nil || !admins && p.Kind != View {
+		return ""
+	}
+	head, rest := "CREATE "+string(m[1]), string(p.SQL[len(m[0]):])
+	if admins {
+		return head + string(m[3]) + rest
+	}
+	return head + "SQL SECURITY INVOKER " + strings.TrimPrefix(rest, "SQL SECURITY INVOKER ")
+}
 
 const needsSuper = 1227
 
@@ -156,8 +174,8 @@ func (l *Loader) make(ctx context.Context, p Piece) error {
 		}
 	}
 	err := l.s.exec(ctx, string(p.SQL))
-	if my, ok := errors.AsType[*driver.MySQLError](err); ok && my.Number == needsSuper && definer.Match(p.SQL) {
-		err = l.s.exec(ctx, definer.ReplaceAllString(string(p.SQL), "CREATE $1"))
+	if my, ok := errors.AsType[*driver.MySQLError](err); ok && my.Number == needsSuper && l.ownable(p) != "" {
+		err = l.s.exec(ctx, l.ownable(p))
 	}
 	for _, s := range writeSession {
 		if back := l.s.exec(ctx, s); err == nil {
