@@ -14,7 +14,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -117,10 +116,15 @@ func TestProblemOf(t *testing.T) {
 type onto struct{ Dir }
 
 func (o onto) Create(ctx context.Context, name string) (File, error) {
-	if err := os.Symlink("/dev/full", filepath.Join(string(o.Dir), "."+name+partSuffix)); err != nil {
+	f, err := o.Dir.Create(ctx, name)
+	if err != nil {
 		return nil, err
 	}
-	return o.Dir.Create(ctx, name)
+	full, err := unix.Open("/dev/full", unix.O_WRONLY|unix.O_CLOEXEC, 0)
+	to := f.(*dirFile)
+	err = errors.Join(err, to.Close())
+	to.File = os.NewFile(uintptr(full), to.Name()) //nolint:gosec // Abort removes the file of this name
+	return to, err
 }
 
 // TestFullDirectory checks that a disk that fills up half-way leaves no files.

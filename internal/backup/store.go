@@ -144,7 +144,9 @@ func (d Dir) String() string { return string(d) }
 
 // Create implements Store.
 func (d Dir) Create(_ context.Context, name string) (File, error) {
-	f, err := os.OpenFile(filepath.Join(string(d), "."+name+partSuffix), os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
+	part := filepath.Join(string(d), "."+name+partSuffix)
+	_ = os.Remove(part) // that of a killed run, or of another user, who could read what is written to it
+	f, err := os.OpenFile(part, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("creating a backup: %w", err)
 	}

@@ -13,9 +13,10 @@ import (
 )
 
 // Replace atomically replaces a file, of mode 0600: the new content is on disk before it takes the place of the old one. The temporary file FILE.new
-// has a fixed name, so that one which a power cut left is overwritten.
+// has a fixed name, so that one which a power cut left is replaced.
 func Replace(file string, data []byte) error {
-	f, err := os.OpenFile(file+".new", os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
+	_ = os.Remove(file + ".new") // another user may have made it, to read what is written to it
+	f, err := os.OpenFile(file+".new", os.O_CREATE|os.O_WRONLY|os.O_EXCL, 0o600)
 	if err != nil {
 		return err
 	}

@@ -48,3 +48,25 @@ func TestNoDirectory(t *testing.T) {
 		t.Errorf("%d bytes are free: %v", free, err)
 	}
 }
+
+// Another user who may write to the directory cannot prepare the temporary file.
+func TestPreparedFile(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "kubeconfig")
+	if err := errors.Join(os.WriteFile(file+".new", nil, 0o600), os.Chmod(file+".new", 0o666)); err != nil {
+		t.Fatal(err)
+	}
+	spy, err := os.Open(file + ".new")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer spy.Close()
+	if err := Replace(file, []byte("key")); err != nil {
+		t.Fatal(err)
+	}
+	if n, _ := spy.Read(make([]byte, 3)); n > 0 {
+		t.Error("the other user has read the file")
+	}
+	if st, err := os.Stat(file); err != nil || st.Mode() != 0o600 {
+		t.Errorf("%v, %v", st.Mode(), err)
+	}
+}
