@@ -215,3 +215,19 @@ func TestPut(t *testing.T) {
 		t.Errorf("%q %v", id, err)
 	}
 }
+
+// A backup comes from a store that others may write to. Nothing is restored but what a backup can contain: the administrator who restores it may create
+// anything.
+func TestObjectsOfOtherKinds(t *testing.T) {
+	for name, text := range map[string]string{
+		"binding": `{"apiVersion":"rbac.authorization.k8s.io/v1","kind":"ClusterRoleBinding","metadata":{"name":"x"},"roleRef":{"kind":"ClusterRole","name":"cluster-admin"}}`,
+		"pod":     `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"x"}}`,
+		"kind":    `{"apiVersion":"example.org/v1","kind":"Secret","metadata":{"name":"x"}}`,
+	} {
+		b := saved(t)
+		b.Objects = append(b.Objects, backup.Object{Kind: "Secret", Name: "x", JSON: []byte(text)})
+		if _, err := (Place{Namespace: "onecloud"}).Objects(b); err == nil || !strings.Contains(err.Error(), `"x"`) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}

@@ -47,6 +47,10 @@ func (p Place) Objects(c backup.Contents) ([]*unstructured.Unstructured, error) 
 		if err := json.Unmarshal(o.JSON, &u.Object); err != nil {
 			return nil, fmt.Errorf("reading %s %q of the backup: %w", o.Kind, o.Name, err)
 		}
+		// Whoever can write to the store could otherwise have any object created by the administrator who restores.
+		if is := u.GetAPIVersion() + " " + u.GetKind(); !slices.Contains([]string{"v1 Secret", "v1 ConfigMap", v1alpha1.GroupVersion.String() + " " + v1alpha1.Kind}, is) {
+			return nil, fmt.Errorf("reading %s %q of the backup: it is a %s, which is not part of a backup", o.Kind, o.Name, is)
+		}
 		u.SetNamespace(p.Namespace)
 		if u.GetKind() == v1alpha1.Kind {
 			cloud = u
