@@ -6,7 +6,7 @@ package support
 import (
 	"archive/tar"
 	"bufio"
-	"bytes"
+	"cmp"
 	"compress/gzip"
 	"encoding/json"
 	"errors"
@@ -25,7 +25,7 @@ const (
 	snapshotFile = "snapshot.json"
 	reportFile   = "why.json"
 	logDir       = "logs/"
-	// sizeLimit bounds the data read from a file, because bundles come from elsewhere.
+	// sizeLimit bounds the unpacked size of a file, because bundles come from elsewhere.
 	sizeLimit = 1 << 30
 )
 
@@ -81,6 +81,10 @@ func logFile(l why.Log) string {
 
 // Read reads the snapshot in a support bundle. An encrypted one needs an identity.
 func Read(r io.Reader, identities ...age.Identity) (*why.Snapshot, error) {
+	return read(r, sizeLimit, identities...)
+}
+
+func read(r io.Reader, limit int64, identities ...age.Identity) (*why.Snapshot, error) {
 	in := bufio.NewReader(r)
 	head, _ := in.Peek(len(ageHead)) // a short file is no bundle
 	if string(head) == ageHead {
@@ -97,27 +101,28 @@ func Read(r io.Reader, identities ...age.Identity) (*why.Snapshot, error) {
 	if err != nil {
 		return nil, fmt.Errorf("reading the support bundle: %w", err)
 	}
-	t := tar.NewReader(z)
+	unpacked := &io.LimitedReader{R: z, N: limit}
+	t := tar.NewReader(unpacked)
 	var s *why.Snapshot
 	var logs []why.Log
 	for {
 		h, err := t.Next()
-		if errors.Is(err, io.EOF) {
+		if errors.Is(err, io.EOF) && unpacked.N > 0 {
 			break
+		}
+		raw, failed := io.ReadAll(t)
+		if err = cmp.Or(err, failed); unpacked.N == 0 {
+			err = fmt.Errorf("it is larger than %d bytes", limit)
 		}
 		if err != nil {
 			return nil, fmt.Errorf("reading the support bundle: %w", err)
 		}
-		var raw bytes.Buffer
-		if _, err := io.Copy(&raw, io.LimitReader(t, sizeLimit)); err != nil {
-			return nil, fmt.Errorf("reading %s of the support bundle: %w", h.Name, err)
-		}
-		if l, ok := logOf(h.Name, raw.String()); ok {
+		if l, ok := logOf(h.Name, string(raw)); ok {
 			logs = append(logs, l)
 		}
 		if h.Name == snapshotFile {
 			s = &why.Snapshot{}
-			if err := json.Unmarshal(raw.Bytes(), s); err != nil {
+			if err := json.Unmarshal(raw, s); err != nil {
 				return nil, fmt.Errorf("reading %s of the support bundle: %w", h.Name, err)
 			}
 		}

@@ -3,9 +3,13 @@
 package support
 
 import (
+	"archive/tar"
 	"bytes"
+	"compress/gzip"
 	"errors"
 	"reflect"
+	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -45,6 +49,27 @@ func TestThereAndBack(t *testing.T) {
 	}
 	if _, err := Read(bytes.NewReader([]byte("no bundle"))); err == nil {
 		t.Error("another file is read")
+	}
+}
+
+// A small file may unpack to any size: it is refused instead of read into memory.
+func TestUnpackedSize(t *testing.T) {
+	var b bytes.Buffer
+	z := gzip.NewWriter(&b)
+	w := tar.NewWriter(z)
+	for i := range 3 {
+		if err := w.WriteHeader(&tar.Header{Name: logDir + "a/b/" + strconv.Itoa(i) + ".log", Mode: 0o600, Size: 1 << 20}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := w.Write(make([]byte, 1<<20)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := errors.Join(w.Close(), z.Close()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := read(&b, 2<<20); err == nil || !strings.Contains(err.Error(), "larger than") {
+		t.Error(err)
 	}
 }
 
