@@ -86,9 +86,9 @@ var patterns = []pattern{
 	form(`(?i)((?:^|[^/])(?:`+words+`)(?:\\+")?\s*[:=]\s*\\+")[^"\\]+`, "${1}"+hidden),
 	form(`(?i)((?:^|[^/])(?:`+words+`)["']?\s*[:=]\s*)(?:[^\s"',;&}\\]|\\[^\s"'])+`, "${1}"+hidden),
 	form(`(?i)(--(?:[\w-]+-)?(?:`+words+`)\s+)[^\s-]\S{5,}`, "${1}"+hidden),
-	form(`(://[^:/@\s]*:)[^@/\s]+@`, "${1}"+hidden+"@"),
+	form(`(://[^:/@\s]*:)[^/\s]+@`, "${1}"+hidden+"@"),
 	// The address of a database, as Go's driver for MySQL writes it.
-	form(`(\b[\w.-]+:)[^\s/]+@((?:tcp|unix)\()`, "${1}"+hidden+"@${2}"),
+	form(`(\b[\w.-]+:)\S+(@(?:tcp|unix)\()`, "${1}"+hidden+"${2}"),
 	form(`(-----BEGIN [A-Z ]*PRIVATE KEY-----)[^-]+`, "${1}"+hidden),
 	form(`(?i)\b(bearer|basic) [A-Za-z0-9._~+/=-]{16,}`, "${1} "+hidden),
 	form(`\b[a-z0-9]{6}\.[a-z0-9]{16}\b`, hidden),

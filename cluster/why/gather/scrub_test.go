@@ -166,3 +166,27 @@ func TestSecretArguments(t *testing.T) {
 		t.Errorf("%s", got)
 	}
 }
+
+// Passwords that the cluster does not know, such as those of virtual machines and of cloud accounts, are removed by their form, as a whole.
+func TestQuotedSecrets(t *testing.T) {
+	for text, want := range map[string]string{
+		`{"user":"a","password":"ab,cd ef;gh","x":1}`:            `{"user":"a","password":"***","x":1}`,
+		`{"password":"a\"b, c"}`:                                 `{"password":"***"}`,
+		`msg="sent {\"password\":\"ab,cd ef\",\"x\":\"y z\"}"`:   `msg="sent {\"password\":\"***\",\"x\":\"y z\"}"`,
+		`password: "correct horse" for vm1`:                      `password: "***" for vm1`,
+		`passwd = 'correct horse, battery' for vm1`:              `passwd = '***' for vm1`,
+		`access_key="unfinished line, cut off`:                   `access_key="***`,
+		`dial redis://:S3cretPw@host:6379/0`:                     `dial redis://:***@host:6379/0`,
+		`open mysql://glance:p@ssw0rd@db:3306/glance`:            `open mysql://glance:***@db:3306/glance`,
+		`open glance:p@ss/word@tcp(db:3306)/glance?charset=utf8`: `open glance:***@tcp(db:3306)/glance?charset=utf8`,
+		`{"password":"","x":"y z"}`:                              `{"password":"","x":"y z"}`,
+		`GET http://host:80/a?mail=b@c`:                          `GET http://host:80/a?mail=b@c`,
+	} {
+		if got := formless(text); got != want {
+			t.Errorf("%s became %s, want %s", text, got, want)
+		}
+		if again := formless(want); again != want {
+			t.Errorf("%s became %s", want, again)
+		}
+	}
+}
