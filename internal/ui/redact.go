@@ -5,6 +5,7 @@ package ui
 import (
 	"encoding/json"
 	"io"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -25,14 +26,11 @@ func (r *Redactor) Add(secrets ...string) {
 	defer r.mu.Unlock()
 	for _, s := range secrets {
 		if len(s) >= minSecret {
-			r.list = append(r.list, s)
-			for _, escaped := range escapes(s) {
-				if escaped != s {
-					r.list = append(r.list, escaped)
-				}
-			}
+			r.list = append(append(r.list, s), escapes(s)...)
 		}
 	}
+	slices.SortFunc(r.list, func(a, b string) int { return len(b) - len(a) }) // longest first: one may be part of another
+	r.list = slices.Compact(r.list)
 }
 
 // escapes returns the quoted forms of s in JSON and in a log.

@@ -159,6 +159,15 @@ func TestRedactor(t *testing.T) {
 	}
 }
 
+// A secret may begin with another one.
+func TestRedactorOfAPrefix(t *testing.T) {
+	var r Redactor
+	r.Add("S3cret", "S3cret-of-the-database")
+	if got := r.Text("x S3cret-of-the-database y"); got != "x *** y" {
+		t.Error(got)
+	}
+}
+
 func TestConfirm(t *testing.T) {
 	for in, want := range map[string]bool{"yes\n": true, "y\n": true, "Y": true, "no\n": false, "\n": false} {
 		var out strings.Builder
