@@ -40,6 +40,8 @@ done
 if command -v curl >/dev/null; then
 	fetch() { curl --fail --silent --show-error --location --proto-redir "$redirects" --retry 3 --connect-timeout 30 --output "$2" "$1"; }
 elif command -v wget >/dev/null; then
+	# wget follows redirects to servers without TLS: where that is not allowed, they lead to a proxy that does not exist.
+	[ "$redirects" != '=https' ] || export http_proxy=http://127.0.0.1:9
 	fetch() { wget -q -T 30 -O "$2" "$1"; }
 else
 	fail "curl or wget is needed"

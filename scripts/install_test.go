@@ -79,12 +79,23 @@ func TestInstallAfterARedirect(t *testing.T) {
 	if err := os.WriteFile(ca, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: secure.Certificate().Raw}), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	for url, ok := range map[string]bool{secure.URL: false, plain: true} {
-		cmd := exec.CommandContext(t.Context(), "sh", "install.sh")
-		cmd.Env = []string{"PATH=" + path(t, map[string]string{"uname": `[ "$1" = -s ] && echo Linux || echo x86_64`}), "TMPDIR=" + t.TempDir(), "CURL_CA_BUNDLE=" + ca,
-			"OCADM_VERSION=v9.9.9", "OCADM_URL=" + url, "OCADM_INSTALL_DIR=" + t.TempDir()}
-		if out, err := cmd.CombinedOutput(); (err == nil) != ok {
-			t.Errorf("from %s: %v\n%s", url, err, out)
+	rc := filepath.Join(t.TempDir(), "wgetrc")
+	if err := os.WriteFile(rc, []byte("ca_certificate = "+ca+"\ntries = 1\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	machine := map[string]string{"uname": `[ "$1" = -s ] && echo Linux || echo x86_64`}
+	with := map[string]map[string]string{"curl": machine}
+	if wget, err := exec.LookPath("wget"); err == nil {
+		with["wget"] = map[string]string{"uname": machine["uname"], "curl": "", "wget": "exec " + wget + ` "$@"`}
+	}
+	for program, programs := range with {
+		for url, ok := range map[string]bool{secure.URL: false, plain: true} {
+			cmd := exec.CommandContext(t.Context(), "sh", "install.sh")
+			cmd.Env = []string{"PATH=" + path(t, programs), "TMPDIR=" + t.TempDir(), "CURL_CA_BUNDLE=" + ca, "WGETRC=" + rc,
+				"OCADM_VERSION=v9.9.9", "OCADM_URL=" + url, "OCADM_INSTALL_DIR=" + t.TempDir()}
+			if out, err := cmd.CombinedOutput(); (err == nil) != ok {
+				t.Errorf("%s from %s: %v\n%s", program, url, err, out)
+			}
 		}
 	}
 }
