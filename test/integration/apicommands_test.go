@@ -226,7 +226,7 @@ func (f *apiTest) refusedOverAPI() {
 	for _, args := range [][]string{
 		{"cluster", "create", "--version", "v4.0.4"}, {"cluster", "diff"}, {"cluster", "rcadmin"}, {"cluster", "database", "status"}, {"component", "restart", "region"},
 		{"component", "logs", "region"}, {"machine", "bootstrap-data", "w1"}, {"cluster", "update", "--operator-version", "v1"}, {"ui"}, {"why"}, {"support"},
-		{"machine", "add", "w3", "--address", "192.0.2.3", "--key", f.authority},
+		{"machine", "add", "w3", "--address", "192.0.2.3", "--key", f.key},
 	} {
 		out, err := f.by("person", args...)
 		f.isFinding(strings.Join(args, " ")+out, err, "OCA-7632", "")

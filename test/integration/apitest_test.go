@@ -43,10 +43,10 @@ type apiTest struct {
 	*cloudTest
 	test    *testing.T
 	address string
-	// authority is the file with the server's certificate.
-	authority string
-	client    *http.Client
-	tokens    map[string]string
+	// authority is the file with the server's certificate, key that with its private key.
+	authority, key string
+	client         *http.Client
+	tokens         map[string]string
 }
 
 func newAPITest(t *testing.T, change func(*restapi.Options)) *apiTest {
@@ -64,7 +64,7 @@ func newAPITest(t *testing.T, change func(*restapi.Options)) *apiTest {
 	o := restapi.Options{Config: f.Cluster.Config(harness.Admin), Log: slog.New(slog.DiscardHandler), Address: f.address}
 	var ca *x509.CertPool
 	o.Certificate, o.Key, ca = certificateFiles(t)
-	f.authority = o.Certificate
+	f.authority, f.key = o.Certificate, o.Key
 	if change != nil {
 		change(&o)
 	}
