@@ -210,6 +210,38 @@ func TestStatusOfBlockedCloud(t *testing.T) {
 }
 
 // An update that has ended does not look like one that runs, and the number of components is printed once.
+// In a paused cloud, everything that ran stays Available: a wait for a change would succeed although nothing has changed.
+func TestPausedCloud(t *testing.T) {
+	ref := ComponentRef{Name: "region", Block: []string{"regionServer"}}
+	for annotations, want := range map[string]struct {
+		status           string
+		cloud, component bool
+	}{
+		"onecloud.yunion.io/paused: 'true'": {
+			"the operator changes nothing; to continue: kubectl -n onecloud annotate oc default onecloud.yunion.io/paused-", true, true},
+		"onecloud.yunion.io/paused: 'true', onecloud.yunion.io/paused-before: ''": {"the operator changes nothing; to continue: ocadm cluster start", true, true},
+		"onecloud.yunion.io/paused: 'glance, regionServer'": {
+			"the operator does not change glance, regionServer; to continue: kubectl -n onecloud annotate oc default onecloud.yunion.io/paused-", false, true},
+		"onecloud.yunion.io/paused: glance":  {"the operator does not change glance; to continue: kubectl -n onecloud annotate oc default onecloud.yunion.io/paused-", false, false},
+		"onecloud.yunion.io/paused: 'false'": {"", false, false},
+		"a: b":                               {"", false, false},
+	} {
+		cloud := resource(t, head+", annotations: {"+annotations+"}}\nstatus: {observedGeneration: 2, conditions: [{type: Ready, status: 'True'}]}")
+		c := fake.NewClientBuilder().WithObjects(cloud).Build()
+		ref.Cloud = client.ObjectKeyFromObject(cloud)
+		s, err := Get(t.Context(), c, ref.Cloud)
+		if err != nil || !s.Ready || s.Paused != want.status {
+			t.Errorf("%s: %q, %v", annotations, s.Paused, err)
+		}
+		if err := Unpaused(t.Context(), c, ref.Cloud); (err != nil) != want.cloud {
+			t.Errorf("%s: %v", annotations, err)
+		}
+		if err := ref.Unpaused(t.Context(), c); (err != nil) != want.component {
+			t.Errorf("%s: %v", annotations, err)
+		}
+	}
+}
+
 func TestStatusAfterAnUpdate(t *testing.T) {
 	cloud := &v1alpha1.OnecloudCluster{}
 	cloud.Namespace, cloud.Name = "onecloud", "default"

@@ -200,6 +200,11 @@ func (r ComponentRef) ChangeOptions(ctx context.Context, c client.Client, want m
 	return lines, r.seen(generation), nil
 }
 
+// Unpaused returns a finding if a change of the component would wait for the end of a pause.
+func (r ComponentRef) Unpaused(ctx context.Context, c client.Client) error {
+	return Unpaused(ctx, c, r.Cloud, append(slices.Clone(r.Block), r.Name)...)
+}
+
 // Workloads returns the Deployments, StatefulSets and DaemonSets of the component, its read-only replicas included.
 func (r ComponentRef) Workloads(ctx context.Context, c client.Client) ([]client.Object, error) {
 	var out []client.Object

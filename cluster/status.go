@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -15,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/operatorctl/status"
 )
 
@@ -32,6 +34,9 @@ type Status struct {
 	Degraded bool `json:"degraded"`
 	// Blocked explains why the operator cannot work on the cloud, "" if it can. Everything else is then the last known state.
 	Blocked string `json:"blocked,omitempty"`
+	// Paused says what the operator leaves alone because of a user's annotation, "" if nothing. Ignored lists fields of the spec without effect.
+	Paused  string `json:"paused,omitempty"`
+	Ignored string `json:"fieldsIgnored,omitempty"`
 	// Message explains why it is not Ready.
 	Message    string                     `json:"message,omitempty"`
 	Components []v1alpha1.ComponentStatus `json:"components"`
@@ -60,6 +65,8 @@ type Status struct {
 	counted bool
 	// rollout is the name of the operation that Operation describes.
 	rollout string
+	// paused is true if the operator leaves the whole cloud alone.
+	paused bool
 }
 
 // Get reads the status of a cloud.
@@ -101,6 +108,8 @@ func statusOf(object map[string]any) (Status, error) {
 	s.NotSpread = says(v1alpha1.ConditionHighlyAvailable, metav1.ConditionFalse)
 	s.NotProven = says(v1alpha1.ConditionBackupProven, metav1.ConditionFalse)
 	s.NodesNotReady = says(v1alpha1.ConditionNodesReady, metav1.ConditionFalse)
+	s.Ignored = says(v1alpha1.ConditionIgnored, metav1.ConditionTrue)
+	s.pause(cr.Annotations)
 	if c := meta.FindStatusCondition(cr.Status.Conditions, v1alpha1.ConditionDegraded); c != nil && c.Status == metav1.ConditionTrue {
 		if s.Degraded = true; c.Reason == status.ReasonBlocked {
 			s.Blocked = c.Message
@@ -132,6 +141,40 @@ func statusOf(object map[string]any) (Status, error) {
 		s.Message, s.counted = ready.Message, strings.HasPrefix(ready.Reason, "Components")
 	}
 	return s, nil
+}
+
+// pause sets what the annotations of the cloud say about a pause.
+func (s *Status) pause(annotations map[string]string) {
+	end := fmt.Sprintf("kubectl -n %s annotate oc %s %s-", s.Namespace, s.Name, v1alpha1.AnnotationPaused)
+	_, stopped := annotations[v1alpha1.AnnotationPausedBefore]
+	switch what := annotations[v1alpha1.AnnotationPaused]; {
+	case what == "" || what == "false":
+		return
+	case what != "true":
+		s.Paused = "the operator does not change " + what + "; to continue: " + end
+		return
+	case stopped:
+		end = "ocadm cluster start"
+	}
+	s.paused, s.Paused = true, "the operator changes nothing; to continue: "+end
+}
+
+// Unpaused returns a finding if a change of a cloud, or of one of its components, would wait for the end of a pause.
+func Unpaused(ctx context.Context, c client.Client, key client.ObjectKey, component ...string) error {
+	u, err := get(ctx, c, key)
+	if err != nil {
+		return err
+	}
+	s, err := statusOf(u.Object)
+	if err != nil {
+		return err
+	}
+	names := strings.FieldsFunc(u.GetAnnotations()[v1alpha1.AnnotationPaused], func(r rune) bool { return r == ',' || r == ' ' })
+	if !s.paused && !slices.ContainsFunc(component, func(name string) bool { return slices.Contains(names, name) }) {
+		return nil
+	}
+	what, remedy, _ := strings.Cut(s.Paused, "; to continue: ")
+	return finding.New("OCA-7022", fmt.Sprintf("Cloud %s is paused, so the change has no effect yet", key), what, remedy)
 }
 
 // Reason explains why it is not Ready, without the number of components: Counts returns that.

@@ -120,6 +120,8 @@ func (s Status) facts() (list []string) {
 	}
 	add("not up to date", s.Unreachable)
 	add("blocked", s.Blocked)
+	add("paused", s.Paused)
+	add("fields ignored", s.Ignored)
 	_, all := s.Counts()
 	outdated := 0
 	for _, c := range s.Components {

@@ -241,6 +241,9 @@ func (a *app) updateCloud(ctx context.Context, k client.WithWatch, f *cloudFlags
 	}
 	if f.wait && !u.OperatorOnly {
 		a.say(done.Changes)
+		if err := cluster.Unpaused(ctx, k, f.key()); err != nil {
+			return err
+		}
 		return a.waitForCloud(ctx, k, f)
 	}
 	if done.Operation != "" {

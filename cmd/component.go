@@ -118,6 +118,9 @@ func (a *app) changeComponent(ctx context.Context, k client.WithWatch, f *cloudF
 		return a.printOutcome(f, f.changed("configured", lines))
 	}
 	a.say(lines)
+	if err := ref.Unpaused(ctx, k); err != nil {
+		return err
+	}
 	return a.waitForCloud(ctx, k, f)
 }
 

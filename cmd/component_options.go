@@ -139,6 +139,9 @@ func (a *app) changeOptions(ctx context.Context, k client.WithWatch, f *cloudFla
 		return err
 	}
 	lines, seen, err := ref.ChangeOptions(ctx, k, values)
+	if err == nil {
+		err = ref.Unpaused(ctx, k)
+	}
 	if err != nil {
 		return err
 	}

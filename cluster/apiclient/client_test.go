@@ -124,6 +124,7 @@ func TestTrust(t *testing.T) {
 	for _, change := range []func(*apiclient.Options){
 		func(*apiclient.Options) {},
 		func(o *apiclient.Options) { o.CA, o.Fingerprint = nil, "SHA256:"+right },
+		func(o *apiclient.Options) { o.CA, o.Fingerprint = nil, "sha256 Fingerprint="+strings.ToUpper(right) },
 		func(o *apiclient.Options) { o.CA, o.Fingerprint = nil, strings.ToUpper(right[:2])+":"+right[2:] },
 		func(o *apiclient.Options) { o.Token = " " + token + "\n" },
 	} {
@@ -131,8 +132,8 @@ func TestTrust(t *testing.T) {
 			t.Errorf("%v", err)
 		}
 	}
-	if asked.Swap(0) != 4 {
-		t.Errorf("%d requests", asked.Load())
+	if n := asked.Swap(0); n != 5 {
+		t.Errorf("%d requests", n)
 	}
 	found(t, try(func(o *apiclient.Options) { o.CA = nil }), "OCA-7631", "unknown authority")
 	found(t, try(func(o *apiclient.Options) { o.CA, o.Fingerprint = nil, strings.Repeat("a0", sha256.Size) }), "OCA-7631", right)

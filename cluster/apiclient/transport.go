@@ -52,7 +52,11 @@ func transport(o Options, patience time.Duration) (*http.Client, error) {
 			return nil, unusable("the file with the CA contains no certificate", "give --api-ca-file a file with certificates in PEM")
 		}
 	case o.Fingerprint != "":
-		want, err := hex.DecodeString(strings.ReplaceAll(strings.TrimPrefix(strings.ToLower(o.Fingerprint), "sha256:"), ":", ""))
+		digits := strings.ToLower(o.Fingerprint)
+		for _, name := range []string{"sha256:", "sha256 fingerprint="} { // the second as openssl prints it
+			digits = strings.TrimPrefix(digits, name)
+		}
+		want, err := hex.DecodeString(strings.ReplaceAll(digits, ":", ""))
 		if err != nil || len(want) != sha256.Size {
 			return nil, unusable("the fingerprint is not a SHA-256 in hexadecimal digits", "print it with: openssl x509 -in tls.crt -noout -fingerprint -sha256")
 		}

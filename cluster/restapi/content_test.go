@@ -104,7 +104,7 @@ func TestReplaceMetadata(t *testing.T) {
 func TestScaleOnlyWhatScales(t *testing.T) {
 	cloud := &v1alpha1.OnecloudCluster{ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: "c"}}
 	ctx := context.WithValue(t.Context(), sessionKey{}, fake.NewClientBuilder().WithScheme(kube.Scheme()).WithObjects(cloud).Build())
-	for component, want := range map[string]int{"region": 0, "etcd": 422, "host": 422, "host-sdnagent": 422, "backup": 422, "none": 404} {
+	for component, want := range map[string]int{"region": 0, "etcd": 422, "host": 422, "host-sdnagent": 422, "backup": 422, "glance": 422, "none": 404} {
 		in := &scaleInput{Named: Named{Place: Place{Namespace: "n"}, Name: "c"}, Component: component}
 		in.Body.Replicas = 2
 		_, err := scaled(ctx, in)

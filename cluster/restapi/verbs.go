@@ -123,6 +123,9 @@ func scaled(ctx context.Context, in *scaleInput) (*struct {
 	if _, why, idle := resolve.Idle(all, append(all[i].SpecPath(), "replicas")); idle {
 		return nil, problem(http.StatusUnprocessableEntity, fmt.Sprintf("component %s cannot be scaled: %s", in.Component, why))
 	}
+	if why := all[i].Single; why != "" && in.Body.Replicas > 1 {
+		return nil, problem(http.StatusUnprocessableEntity, fmt.Sprintf("component %s has one pod: %s", in.Component, why))
+	}
 	out := &struct {
 		Body struct {
 			Changes []string `json:"changes"`

@@ -174,6 +174,7 @@ func checkRollback() Step {
 			plan := planOf(cloud, to, passed)
 			report.Info("%s", strings.Join(plan, "; "))
 			lines, list := migratedSince(ctx, r, cloud, to)
+			list = append(list, unpaused(facts{cloud: cloud})...)
 			list = append(list, space(facts{cloud: cloud, server: serverOf(ctx, r, cloud, savedSet(to.Revision))})...)
 			r.Note(func(s *v1alpha1.OnecloudOperationStatus) {
 				s.Target = &v1alpha1.RollbackTarget{Revision: to.Revision, Version: to.Version}

@@ -3,6 +3,7 @@
 package operation
 
 import (
+	"slices"
 	"testing"
 	"testing/synctest"
 
@@ -41,6 +42,21 @@ func TestChecksAfterTheWait(t *testing.T) {
 			t.Errorf("no findings: %v", err)
 		}
 	})
+}
+
+// A paused cloud would not follow: an update is refused before it pulls or copies anything.
+func TestUpdateOfAPausedCloud(t *testing.T) {
+	cloud := &v1alpha1.OnecloudCluster{ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: "c"}}
+	for value, want := range map[string]int{"true": 1, "glance": 0, "false": 0, "": 0} {
+		cloud.Annotations = map[string]string{v1alpha1.AnnotationPaused: value}
+		c := fake.NewClientBuilder().WithScheme(kube.Scheme()).WithObjects(cloud.DeepCopy()).Build()
+		o := op("r", 0, "", "")
+		o.Spec.Action, o.Spec.Update = v1alpha1.ActionUpdate, &v1alpha1.UpdateParameters{Version: "v4.0.4"}
+		found := findingsOf(t.Context(), &Run{Operation: o, Means: Means{Client: c, Direct: c}, record: newRecord(nil, nil, o.DeepCopy())})
+		if got := len(slices.DeleteFunc(found, func(f finding.Finding) bool { return f.Code != "OCA-7022" })); got != want {
+			t.Errorf("%q: %d findings, want %d", value, got, want)
+		}
+	}
 }
 
 // Tables may differ between patches, so a rollback without copies needs a decision. The copies were replaced by a later update.

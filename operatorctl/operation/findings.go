@@ -45,7 +45,7 @@ func findingsOf(ctx context.Context, r *Run) finding.List {
 		return finding.List{finding.Errorf("OCA-7050", "The cloud cannot be read", "ocadm cluster status", "%w", err)}
 	}
 	var out finding.List
-	for _, judge := range []func(facts) finding.List{health, certificates, nodes, pressure, way, unsaved, databases, space} {
+	for _, judge := range []func(facts) finding.List{unpaused, health, certificates, nodes, pressure, way, unsaved, databases, space} {
 		out = append(out, judge(f)...)
 	}
 	return out
@@ -63,6 +63,15 @@ func unsaved(f facts) finding.List {
 	}
 	return finding.List{finding.Warn("OCA-7065", "The databases are not copied", "--no-backup was given",
 		"omit --no-backup; otherwise a failed update reverts the services, but not their changes to the databases")}
+}
+
+// unpaused refuses a cloud that a user has paused: the reconciler would not follow, and the first wave would fail after minutes.
+func unpaused(f facts) finding.List {
+	if f.cloud.Annotations[v1alpha1.AnnotationPaused] != "true" {
+		return nil
+	}
+	return finding.List{finding.New("OCA-7022", "The cloud is paused", "annotation "+v1alpha1.AnnotationPaused+" is true, so nothing would be changed",
+		fmt.Sprintf("kubectl -n %s annotate oc %s %s-; or, if the cloud was stopped: ocadm cluster start", f.cloud.Namespace, f.cloud.Name, v1alpha1.AnnotationPaused))}
 }
 
 // health finds components that do not serve.

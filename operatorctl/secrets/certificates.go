@@ -120,7 +120,7 @@ func (w Wanted) Plan(found map[string]*corev1.Secret) (Plan, error) {
 	data := dataOf(found[p.caSecret])
 	var err error
 	if p.step, p.ca, err = nextStep(data, w.Now, w.isServed(p.caSecret, data)); err != nil {
-		return p, fmt.Errorf("reading the CA in Secret %q: %w", p.caSecret, err)
+		return p, fmt.Errorf("reading the CA in Secret %q: %w; restore the Secret, or delete it to get a new CA", p.caSecret, err)
 	}
 	if p.provided == nil {
 		request := pki.Request{CommonName: "service", Usage: pki.Server}

@@ -176,7 +176,7 @@ func portRule() map[string]any {
 	}
 	return map[string]any{
 		"rule":    "[[" + strings.Join(list, ",") + "].filter(p,p>0)].all(l,l.all(p,l.exists_one(q,q==p)))",
-		"message": "two services are to have the same port: give each its own", "fieldPath": ".keystone.publicService.nodePort",
+		"message": "two services have the same nodePort: give each its own; docs/reference/components.md lists the ports", "fieldPath": ".keystone.publicService.nodePort",
 	}
 }
 

@@ -23,6 +23,8 @@ func TestExampleOfTheAPI(t *testing.T) {
 		{"patch", "deployment", "onecloud-operator", "--patch-file", filepath.Join(examples, "operator-api.yaml")},
 		{"expose", "deployment", "onecloud-operator", "--name", "operator-api", "--port", "443", "--target-port", "8443"},
 		{"apply", "--filename", filepath.Join(examples, "operator-api-network.yaml")},
+		{"apply", "--filename", filepath.Join(examples, "operator-api-access.yaml")},
+		{"create", "token", "dashboard"},
 	} {
 		if out, err := e.Cluster.Kubectl(t.Context(), append([]string{"--namespace", namespace}, args...)...); err != nil {
 			t.Fatalf("%v: %s", err, out)
@@ -32,6 +34,7 @@ func TestExampleOfTheAPI(t *testing.T) {
 		for _, kind := range []string{"service", "networkpolicy"} {
 			_, _ = e.Cluster.Kubectl(e.Context(), "--namespace", namespace, "delete", kind, "operator-api")
 		}
+		_, _ = e.Cluster.Kubectl(e.Context(), "delete", "--filename", filepath.Join(examples, "operator-api-access.yaml"))
 	})
 	d, s, p := &appsv1.Deployment{}, &corev1.Service{}, &networkingv1.NetworkPolicy{}
 	e.Get(d, "onecloud-operator")
