@@ -98,7 +98,8 @@ func statusTable(p *page, s cluster.Status, now time.Time) {
 	}
 	p.line("cloud %s/%s, version %s: %s\n%d of %d components are available%s", s.Namespace, s.Name, cmp.Or(s.Version, "-"), state, available, all, idle)
 	for _, fact := range []struct{ title, text string }{
-		{"blocked: ", s.Blocked}, {"paused: ", s.Paused}, {"fields ignored: ", s.Ignored}, {"", s.NodesNotReady}, {"not highly available: ", s.NotSpread}, {"database: ", s.Database}, {"no proven backup: ", s.NotProven},
+		{"blocked: ", s.Blocked}, {"paused: ", s.Paused}, {"fields ignored: ", s.Ignored}, {"", s.NodesNotReady},
+		{"not highly available: ", s.NotSpread}, {"database: ", s.Database}, {"no proven backup: ", s.NotProven},
 		{"operation: ", s.Operation}, {"operation failed: ", s.UpdateFailed}, {"update available: ", s.UpdateAvailable}, {"", certificates(s.Certificates)},
 	} {
 		if fact.text != "" {

@@ -96,8 +96,9 @@ func newDepotPrune(a *app) *cobra.Command {
 		Use: "prune", Short: "Remove what no workload of the cluster uses",
 		Long: "Removes the roots that provide no image for a workload of the cluster or for a kept release of a cloud, and the content that no\n" +
 			"other root needs. If several roots contain an image, the latest counts. Prune always keeps the latest bundle and the latest ocadm, and\n" +
-			"keeps a copied image for a week after a node requested it. While an operation moves a cloud to another release, it is refused. It removes the content of nodes that are no longer in the cluster, unless\n" +
-			"this is its only source. The depots of other control-plane nodes follow.",
+			"keeps a copied image for a week after a node requested it. It removes the content of nodes that are no longer in the cluster, unless\n" +
+			"this is its only source. The depots of other control-plane nodes follow. While an operation moves a cloud to another release, prune is\n" +
+			"refused.",
 		Example: "  ocadm depot prune --dry-run\n  ocadm depot prune -o json",
 		Args:    arguments(cobra.NoArgs),
 	}, "text", func(c *cobra.Command, _ []string) (done pruned, err error) {
