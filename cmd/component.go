@@ -21,11 +21,11 @@ import (
 func newComponent(a *app) *cobra.Command {
 	return group(&cobra.Command{
 		Use:   "component",
-		Short: "Update, configure, restart, enable and inspect one component",
+		Short: "Update, scale, configure, restart, enable and inspect one component",
 		Long: "Works on one component, by the name that \"ocadm cluster status\" shows. Changes go into the OnecloudCluster, or into the ConfigMap\n" +
 			"of the component, so they are permanent.\n\n" + settingsHelp,
 		Example: "  ocadm component update region --version v4.0.2\n  ocadm component logs region --follow",
-	}, newComponentUpdate(a), newComponentOptions(a), newComponentRestart(a), newComponentSwitch(a, "enable", false),
+	}, newComponentUpdate(a), newComponentScale(a), newComponentOptions(a), newComponentRestart(a), newComponentSwitch(a, "enable", false),
 		newComponentSwitch(a, "disable", true), newComponentLogs(a), newComponentExec(a), newComponentDebug(a))
 }
 
@@ -96,7 +96,9 @@ func newComponentUpdate(a *app) *cobra.Command {
 			case change.Image != nil && (change.Tag != nil || change.Repository != nil):
 				return misused("--image is a complete reference", "give either --image, or --repository and --version")
 			}
-			return f.withCloud(c, func(ctx context.Context, k client.WithWatch) error { return a.changeComponent(ctx, k, &f, ref, change) })
+			return f.withCloud(c, func(ctx context.Context, k client.WithWatch) error {
+				return a.changed(ctx, k, &f, ref, func() ([]string, error) { return ref.Apply(ctx, k, change) })
+			})
 		},
 	}
 	f.add(a, c, nil, "table", "json", "yaml")
@@ -106,22 +108,6 @@ func newComponentUpdate(a *app) *cobra.Command {
 	c.Flags().StringVar(&image, "image", "", "complete image of the component, REPOSITORY/NAME:TAG")
 	c.Flags().BoolVar(&follow, "follow", false, "use the version and repository of the cloud again")
 	return c
-}
-
-func (a *app) changeComponent(ctx context.Context, k client.WithWatch, f *cloudFlags, ref cluster.ComponentRef,
-	change cluster.ComponentChange) error {
-	lines, err := ref.Apply(ctx, k, change)
-	if err != nil {
-		return err
-	}
-	if !f.wait {
-		return a.printOutcome(f, f.changed("configured", lines))
-	}
-	a.say(lines)
-	if err := ref.Unpaused(ctx, k); err != nil {
-		return err
-	}
-	return a.waitForCloud(ctx, k, f)
 }
 
 const waitUsage = "wait until every component of the cloud is available"
@@ -191,7 +177,7 @@ func newComponentSwitch(a *app, verb string, disable bool) *cobra.Command {
 				}
 			}
 			return f.withCloud(c, func(ctx context.Context, k client.WithWatch) error {
-				return a.changeComponent(ctx, k, &f, ref, cluster.ComponentChange{Disable: &disable})
+				return a.changed(ctx, k, &f, ref, func() ([]string, error) { return ref.Apply(ctx, k, cluster.ComponentChange{Disable: &disable}) })
 			})
 		},
 	}

@@ -37,7 +37,7 @@ func (p *Problem) ContentType(string) string { return "application/problem+json"
 
 // codes maps a status to the finding for an error of the API itself. The last entry is for all others.
 var codes = map[int]finding.Finding{
-	http.StatusUnauthorized:          finding.New("OCA-7615", "Not logged in", "", "send a valid token: Authorization: Bearer TOKEN"),
+	http.StatusUnauthorized:          finding.New("OCA-7615", "Not logged in", "", "send a valid token: Authorization: Bearer TOKEN; with ocadm: --api-token-file FILE"),
 	http.StatusForbidden:             finding.New("OCA-7616", "Not allowed", "", "request the Kubernetes permission that the cause names"),
 	http.StatusPreconditionFailed:    finding.New("OCA-7617", "The resource has changed in the meantime", "", "read it again, and send If-Match with its ETag"),
 	http.StatusPreconditionRequired:  finding.New("OCA-7617", "The version of the resource is missing", "", "read the resource, and send If-Match with its ETag"),

@@ -207,10 +207,15 @@ func (k kind) create(ctx context.Context, in *struct {
 	if in.Body.hides() {
 		return nil, problem(http.StatusUnprocessableEntity, "a value is "+hidden+", which stands for a secret: send the secret itself")
 	}
-	who := ""
-	if in.Key != "" {
+	who, operates := "", k.path == "operations"
+	if in.Key != "" || operates {
 		if who, err = sender(ctx); err != nil {
 			return nil, failed(err)
+		}
+	}
+	if operates { // whatever the client calls itself
+		if err := unstructured.SetNestedField(u.Object, who, "spec", "requester"); err != nil {
+			return nil, problem(http.StatusUnprocessableEntity, err.Error())
 		}
 	}
 	digest, err := in.digest(who, k.path, in.Body)
@@ -236,6 +241,9 @@ func (k kind) createOnce(ctx context.Context, u *unstructured.Unstructured, dige
 		}
 		if live.GetAnnotations()[annotationOnce] == digest {
 			return answer(http.StatusOK, live), nil
+		}
+		if live.GetAnnotations()[annotationOnce] != "" {
+			return nil, problem(http.StatusConflict, "this Idempotency-Key was used for another request")
 		}
 	}
 	if err != nil {

@@ -120,11 +120,8 @@ func scaled(ctx context.Context, in *scaleInput) (*struct {
 		return nil, problem(http.StatusNotFound, fmt.Sprintf("%q is not a component", in.Component))
 	}
 	ref := cluster.ComponentRef{Cloud: in.key(), Name: in.Component, Block: all[i].SpecPath()}
-	if _, why, idle := resolve.Idle(all, append(all[i].SpecPath(), "replicas")); idle {
+	if why := resolve.Unscalable(all, all[i], in.Body.Replicas); why != "" {
 		return nil, problem(http.StatusUnprocessableEntity, fmt.Sprintf("component %s cannot be scaled: %s", in.Component, why))
-	}
-	if why := all[i].Single; why != "" && in.Body.Replicas > 1 {
-		return nil, problem(http.StatusUnprocessableEntity, fmt.Sprintf("component %s has one pod: %s", in.Component, why))
 	}
 	out := &struct {
 		Body struct {

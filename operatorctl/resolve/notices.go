@@ -78,6 +78,17 @@ func hasPort(c component.Component) bool {
 	return c.Service != nil && slices.ContainsFunc(c.Service.Ports, func(p component.Port) bool { return p.SpecKey == "service.nodePort" })
 }
 
+// Unscalable returns why a component cannot have a number of pods, "" if it can.
+func Unscalable(catalog []component.Component, c component.Component, replicas int32) string {
+	if _, why, is := Idle(catalog, append(c.SpecPath(), "replicas")); is {
+		return why
+	}
+	if replicas > 1 {
+		return c.Single
+	}
+	return ""
+}
+
 // Idle reports whether a field, a path below spec, has no effect. It returns the whole field without effect and the reason, which is empty if the field
 // needs no notice.
 func Idle(catalog []component.Component, path []string) (field, why string, idleField bool) {
