@@ -121,6 +121,8 @@ func (s *session) schema(ctx context.Context, name string) (schema, error) {
 			err = s.view(ctx, &d, t)
 		case "SEQUENCE":
 			err = s.sequence(ctx, &d, t)
+		case "SYSTEM VERSIONED": // a select reads the present rows only, in a comparison, too
+			err = fmt.Errorf("table %q keeps the history of its rows (WITH SYSTEM VERSIONING), which a copy would lose: ALTER TABLE … DROP SYSTEM VERSIONING", t)
 		default:
 			if r, err = s.record(ctx, "SHOW CREATE TABLE "+quote(t)); err == nil {
 				create := own.ReplaceAllString(r["create table"], "$1")

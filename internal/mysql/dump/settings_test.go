@@ -5,6 +5,7 @@ package dump
 import (
 	"context"
 	"errors"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -165,5 +166,17 @@ func TestTableDroppedMeanwhile(t *testing.T) {
 		if gone++; !errors.Is(err, ErrSchemaChanged) {
 			t.Fatal(err)
 		}
+	}
+}
+
+// A table that keeps its history would be copied without it, and the comparison would not notice.
+func TestHistoryIsNotLostSilently(t *testing.T) {
+	e := setUp(t)
+	if e.admin.ServerInfo().Flavour != mysql.MariaDB {
+		t.Skip("only MariaDB has such tables")
+	}
+	e.run("CREATE DATABASE a", "CREATE TABLE a.t (id INT PRIMARY KEY) WITH SYSTEM VERSIONING")
+	if _, err := Definitions(t.Context(), e.admin, []string{"a"}); err == nil || !strings.Contains(err.Error(), "WITH SYSTEM VERSIONING") {
+		t.Errorf("%v", err)
 	}
 }
