@@ -65,7 +65,7 @@ func decide(s seen) decision {
 				d.read = append(d.read, node)
 			}
 		case !slices.Contains(s.ready, node): // its kubelet's next report triggers the next pass
-		case !known || r.Problem != "" || s.now.Sub(r.Time) >= lookEvery:
+		case !known || r.Problem != "" || !recent(r, s.now):
 			d.look = append(d.look, node)
 		default:
 			soonest(r.Time.Add(lookEvery))
@@ -82,6 +82,12 @@ func decide(s seen) decision {
 		soonest(at)
 	}
 	return d
+}
+
+// recent reports whether a report is new enough. One from the future is not: a clock was ahead, perhaps by years.
+func recent(r certreport.Report, now time.Time) bool {
+	age := now.Sub(r.Time)
+	return age < lookEvery && age > -lookEvery
 }
 
 // renewal returns the operation for the certificates that are due, nil if there are none, or else when the next one may be created.
@@ -108,6 +114,7 @@ func renewal(s seen) (*v1alpha1.OnecloudOperation, time.Time) {
 		case o.Spec.Action != v1alpha1.ActionRenewCertificates:
 		case !o.Status.Phase.Final():
 			return nil, time.Time{}
+		case o.Status.End.Sub(s.now) > pauseMost: // the clock of an earlier leader was ahead, which must not put off a renewal
 		case s.now.Before(o.Status.End.Add(pause)):
 			return nil, o.Status.End.Add(pause)
 		}

@@ -137,13 +137,17 @@ func (k *Keeper) read(ctx context.Context, s seen, node string) error {
 	return client.IgnoreNotFound(err)
 }
 
-// reportOf returns the report that the pod of a Job has left.
+// reportOf returns the report that the pod of a Job has left. The clock of its node may be ahead: then its time is that of the operator.
 func reportOf(ctx context.Context, c client.Reader, j *batchv1.Job) (certreport.Report, error) {
 	text, err := said(ctx, c, j)
 	if err != nil {
 		return certreport.Report{}, err
 	}
-	return certreport.Parse(text)
+	r, err := certreport.Parse(text)
+	if now := time.Now(); r.Time.After(now) {
+		r.Time = now.UTC().Truncate(time.Second)
+	}
+	return r, err
 }
 
 // said returns the termination message of the last pod of a Job.

@@ -51,6 +51,8 @@ func TestDecide(t *testing.T) {
 	problem.Problem = "Late"
 	old := report(now.Add(24*time.Hour), "")
 	old.Time = now.Add(-lookEvery)
+	ahead := report(now.Add(24*time.Hour), "")
+	ahead.Time = now.Add(365 * 24 * time.Hour)
 	for _, c := range []struct {
 		name               string
 		in                 seen
@@ -67,6 +69,9 @@ func TestDecide(t *testing.T) {
 			reports: map[string]certreport.Report{"a": problem}}, "", "", "", "", time.Hour},
 		{"and its Job is gone", seen{nodes: []string{"a"}, ready: []string{"a"}, reports: map[string]certreport.Report{"a": problem}}, "a", "", "", "", time.Hour},
 		{"a report is old", seen{nodes: []string{"a"}, ready: []string{"a"}, reports: map[string]certreport.Report{"a": old}}, "a", "", "", "", 24 * time.Hour},
+		{"a report of a clock that was ahead", seen{nodes: []string{"a"}, ready: []string{"a"}, reports: map[string]certreport.Report{"a": ahead}}, "a", "", "", "", 24 * time.Hour},
+		{"one has failed by a clock that was ahead", seen{nodes: []string{"a"}, ready: []string{"a"}, reports: map[string]certreport.Report{"a": report(now.Add(-3*time.Hour), "")},
+			operations: []*v1alpha1.OnecloudOperation{renewed(v1alpha1.OperationFailed, now.Add(365*24*time.Hour))}}, "", "", "", "default-renewcertificates-1798848245-0", lookEvery},
 		{"a node is gone", seen{reports: map[string]certreport.Report{"b": old}}, "", "", "b", "", 0},
 		{"valid for long", seen{nodes: []string{"a"}, ready: []string{"a"}, reports: map[string]certreport.Report{"a": report(now.Add(48*time.Hour), "")}}, "", "", "", "", lookEvery},
 		{"soon", seen{nodes: []string{"a"}, ready: []string{"a"}, reports: map[string]certreport.Report{"a": report(now.Add(time.Hour), "")}}, "", "", "", "", time.Hour},

@@ -100,6 +100,23 @@ func jobsEnd(t *testing.T, ends map[string]end, asked *[]string) client.WithWatc
 		WithInterceptorFuncs(interceptor.Funcs{Create: create}).Build()
 }
 
+// A report of a node whose clock is ahead does not put off the next check.
+func TestReportFromTheFuture(t *testing.T) {
+	r := report(time.Now().Add(time.Hour), "")
+	r.Time = time.Now().Add(365 * 24 * time.Hour)
+	raw, err := json.Marshal(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := fake.NewClientBuilder().WithObjects(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "onecloud", Name: "p", Labels: map[string]string{batchv1.JobNameLabel: "j"}},
+		Status: corev1.PodStatus{ContainerStatuses: []corev1.ContainerStatus{{State: corev1.ContainerState{
+			Terminated: &corev1.ContainerStateTerminated{Message: string(raw)}}}}}}).Build()
+	got, err := reportOf(t.Context(), c, &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: "onecloud", Name: "j"}})
+	if err != nil || got.Time.After(time.Now()) || len(got.Certificates) != 1 {
+		t.Errorf("%+v, %v", got, err)
+	}
+}
+
 // Only what is due is renewed again by itself: the remedy of a failed renewal of everything must not promise that.
 func TestRemedyOfRenewal(t *testing.T) {
 	for all, want := range map[bool]string{false: "the operator retries automatically", true: "ocadm certs renew --all "} {
