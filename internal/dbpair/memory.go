@@ -51,9 +51,9 @@ func (m memory) of(lease types.UID) Known {
 	return m.Known
 }
 
-// after returns the memory after a record was read.
+// after returns the memory after a record was read. One that names no server, because a user edited the Lease, is not kept: it could not be recalled.
 func (m memory) after(lease types.UID, r Record) memory {
-	if r.Term == 0 || r.Unsettled != "" || m.of(lease).later(r.known()) {
+	if r.Term == 0 || !slices.Contains(Servers(), r.Primary) || r.Unsettled != "" || m.of(lease).later(r.known()) {
 		return m
 	}
 	return memory{Lease: lease, Known: r.known()}

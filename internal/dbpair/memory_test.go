@@ -34,6 +34,7 @@ func TestMemoryAfter(t *testing.T) {
 		"another one of the term":   {"u", Record{Primary: Second, Term: 4}, was.Known},
 		"of an earlier ocadm":       {"u", Record{Primary: First, Term: 4}, Known{Primary: First, Term: 4}},
 		"one that is not settled":   {"u", Record{Primary: Second, Term: 9, Unsettled: Restored}, was.Known},
+		"one that names no server":  {"u", Record{Primary: "ocadm-mysql-1", Term: 5}, was.Known},
 		"that of another pair":      {"v", Record{Primary: Second, Term: 1}, Known{Primary: Second, Term: 1}},
 		"a new one of another pair": {"v", Record{Primary: First}, Known{}},
 	} {
