@@ -150,11 +150,17 @@ func Parse(data map[string][]byte) (Settings, error) {
 		oid, oerr := strconv.Atoi(string(data["otherRouterID"]))
 		_, aerr := netip.ParseAddr(other)
 		err, s.Other = errors.Join(err, oerr, aerr), Group{other, oid}
+		if oid < 1 || oid > 255 || oid == id || other == s.Address { // keepalived would drop one group, or both
+			err = errors.Join(err, errors.New("the second group is not one of its own"))
+		}
 	}
 	if peers := string(data["peers"]); peers != "" {
 		s.Peers = strings.Split(peers, ",")
 	}
 	_, aerr := netip.ParseAddr(s.Address)
+	if _, has := data["peers"]; !has { // without peers, each node would use multicast, and might hold the address itself
+		err = errors.Join(err, errors.New("there are no peers"))
+	}
 	if err != nil || aerr != nil || id < 1 || id > 255 || s.Password == "" {
 		return Settings{}, errors.New("reading the Secret kube-system/ocadm-vip: it is not complete") // never print its values
 	}

@@ -83,10 +83,21 @@ func TestConfigOfAMove(t *testing.T) {
 	if back := of(swapped.Swap()); strings.Count(back, "vrrp_instance ocadm {") != 1 || !strings.HasSuffix(back, one[strings.Index(one, "vrrp_instance"):]) {
 		t.Errorf("back:\n%s", back)
 	}
-	bad := s.Data()
-	bad["otherRouterID"] = []byte("x")
-	if _, err := Parse(bad); err == nil {
-		t.Error("a router ID that is no number is accepted")
+	for what, change := range map[string]func(map[string][]byte){
+		"a router ID that is no number": func(d map[string][]byte) { d["otherRouterID"] = []byte("x") },
+		"a router ID out of range":      func(d map[string][]byte) { d["otherRouterID"] = []byte("256") },
+		"the router ID of the first":    func(d map[string][]byte) { d["otherRouterID"] = d["routerID"] },
+		"the address of the first":      func(d map[string][]byte) { d["otherAddress"] = d["address"] },
+		"a Secret without peers":        func(d map[string][]byte) { delete(d, "peers") },
+	} {
+		bad := s.Data()
+		change(bad)
+		if _, err := Parse(bad); err == nil {
+			t.Errorf("%s is accepted", what)
+		}
+	}
+	if _, err := Parse(Settings{Address: "10.0.0.100", RouterID: 77, Password: "Secret88"}.Data()); err != nil {
+		t.Errorf("the last node has left: %v", err)
 	}
 }
 
