@@ -113,6 +113,9 @@ func statusOf(ctx context.Context, n corev1.Node, members []etcd.Listed, holder 
 
 // answering returns the node whose API server answers at an address, by the node name in its certificate. The connection is not trusted with anything.
 func answering(ctx context.Context, address string, port int) string {
+	if address == "" { // of a node that has not reported one: this machine would answer
+		return ""
+	}
 	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
 	d := tls.Dialer{Config: &tls.Config{InsecureSkipVerify: true}} //nolint:gosec // only reads who answers, as evidence

@@ -156,6 +156,11 @@ func TestAPIServerPort(t *testing.T) {
 	if s := statusOf(t.Context(), n, []etcd.Listed{{Name: "node1"}}, "node1", port); !s.APIServer || s.Etcd != "voter" || !s.Holds {
 		t.Errorf("%+v", s)
 	}
+	n.Status.Addresses = nil
+	if s := statusOf(t.Context(), n, nil, "", port); s.APIServer {
+		t.Errorf("this machine answers for a node without an address: %+v", s)
+	}
+	n.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "127.0.0.1"}}
 	server.Close()
 	if s := statusOf(t.Context(), n, nil, "", port); s.APIServer {
 		t.Errorf("without an API server: %+v", s)
