@@ -15,6 +15,7 @@ import (
 
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/internal/certreport"
+	"yunion.io/x/ocadm/internal/wait"
 	"yunion.io/x/ocadm/operatorctl/effects"
 	"yunion.io/x/ocadm/operatorctl/reconcile"
 )
@@ -111,11 +112,18 @@ func (i *instruments) Collect(ch chan<- prometheus.Metric) {
 	}
 }
 
-// collectNodes reports the control-plane certificates that the operator manages for a cloud.
+// collectNodes reports the control-plane certificates that the operator manages for a cloud. A name that occurs twice in a damaged report would make the
+// whole scrape fail.
 func (i *instruments) collectNodes(cr *v1alpha1.OnecloudCluster, ch chan<- prometheus.Metric) {
 	for node, r := range i.certificates(cr.Namespace) {
+		ends := map[string]time.Time{}
 		for _, c := range r.Certificates {
-			ch <- prometheus.MustNewConstMetric(i.nodeExpiry, prometheus.GaugeValue, float64(c.Ends.Unix()), cr.Namespace, cr.Name, node, c.Name)
+			ends[c.Name] = wait.Earliest(ends[c.Name], c.Ends)
+		}
+		for name, at := range ends {
+			if !at.IsZero() {
+				ch <- prometheus.MustNewConstMetric(i.nodeExpiry, prometheus.GaugeValue, float64(at.Unix()), cr.Namespace, cr.Name, node, name)
+			}
 		}
 	}
 }

@@ -131,3 +131,18 @@ func TestMetricsFollowTheStatus(t *testing.T) {
 		t.Errorf("left of a cloud that is gone: %q", s)
 	}
 }
+
+// A damaged report of certificates does not cost the operator all its metrics.
+func TestMetricsOfADamagedReport(t *testing.T) {
+	cr := &v1alpha1.OnecloudCluster{ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: "c"}}
+	c := fake.NewClientBuilder().WithScheme(kube.Scheme()).WithObjects(cr).Build()
+	twice := certreport.Report{Certificates: []certreport.Certificate{{Name: "apiserver", Ends: time.Unix(9, 0)}, {Name: "apiserver", Ends: time.Unix(5, 0)}, {Name: "no end"}}}
+	i := newInstruments(func(all client.ObjectList) error { return c.List(t.Context(), all) }, false,
+		func(string) map[string]certreport.Report { return map[string]certreport.Report{"node1": twice} })
+	reg := prometheus.NewPedanticRegistry()
+	reg.MustRegister(i)
+	families, err := reg.Gather()
+	if err != nil || len(families) != 1 || len(families[0].GetMetric()) != 1 || families[0].GetMetric()[0].GetGauge().GetValue() != 5 {
+		t.Errorf("%v, %v", families, err)
+	}
+}
