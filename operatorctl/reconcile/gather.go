@@ -310,6 +310,9 @@ func gatherRelease(m *cloud, s *State, current int, running *v1alpha1.OnecloudOp
 	var err error
 	s.Releases.current, err = m.memos.index.get(string(secret.UID)+"/"+secret.ResourceVersion, func() (*release.Release, error) {
 		full, err := release.Decode(secret)
+		if err == nil {
+			err = full.Inputs()
+		}
 		if err != nil {
 			return nil, err
 		}

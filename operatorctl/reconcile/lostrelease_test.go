@@ -58,6 +58,32 @@ func TestLostRelease(t *testing.T) {
 	}
 }
 
+// A release without its inputs, which another build needs, is reported like one that cannot be read.
+func TestReleaseWithoutInputs(t *testing.T) {
+	b := newBench(t, interceptor.Funcs{}, newCloud())
+	b.settle()
+	r := b.release()
+	r.From.Cloud = nil
+	s, err := r.Secret(metav1.ObjectMeta{Name: "default", Labels: map[string]string{}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	live := &corev1.Secret{}
+	b.get(live, s.Name)
+	live.Data = s.Data
+	if err := b.api.Update(t.Context(), live); err != nil {
+		t.Fatal(err)
+	}
+	var wrote []string
+	b.build(&wrote, newer)
+	if _, err := b.r.Reconcile(t.Context(), request()); err == nil || !strings.Contains(err.Error(), "restore it; or let the cloud continue") {
+		t.Errorf("%v", err)
+	}
+	if c := meta.FindStatusCondition(b.cloud().Status.Conditions, v1alpha1.ConditionDegraded); c == nil || c.Reason != status.ReasonBlocked {
+		t.Errorf("%+v", c)
+	}
+}
+
 // A release that only the cache lacks is not lost, and a user's consent does not count while an operation moves the cloud.
 func TestReleaseKept(t *testing.T) {
 	cr := newCloud()

@@ -211,7 +211,7 @@ func TestMovesAtOnce(t *testing.T) {
 		cr := newCloud()
 		cr.UID, cr.Spec.Version = "u", "v4.0.5"
 		c.change(cr)
-		r := release.Release{Summary: release.Summary{Revision: 3, Version: "v4.0.4"}}
+		r := release.Release{Summary: release.Summary{Revision: 3, Version: "v4.0.4"}, Contents: release.Contents{From: release.From{Cloud: &v1alpha1.OnecloudCluster{}}}}
 		secret, err := r.Secret(metav1.ObjectMeta{Namespace: cr.Namespace, Name: cr.Name, Labels: map[string]string{}})
 		if err != nil {
 			t.Fatal(err)

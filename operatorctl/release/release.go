@@ -10,6 +10,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"slices"
 	"strconv"
 
@@ -186,7 +187,11 @@ func Decode(s *corev1.Secret) (*Release, error) {
 	}
 	numbers := json.NewDecoder(zip)
 	numbers.UseNumber()
-	if err := numbers.Decode(&r.Contents); err != nil {
+	err = numbers.Decode(&r.Contents)
+	if err == nil {
+		err = r.check(s, numbers)
+	}
+	if err != nil {
 		return nil, fmt.Errorf("reading Secret %q: %w", s.Name, err)
 	}
 	for i := range r.Objects {
@@ -195,6 +200,25 @@ func Decode(s *corev1.Secret) (*Release, error) {
 		}
 	}
 	return r, nil
+}
+
+// check returns an error if a release is not what was saved: it was read without an error, but its checksum or its revision is wrong.
+func (r *Release) check(s *corev1.Secret, rest *json.Decoder) error {
+	if _, err := rest.Token(); !errors.Is(err, io.EOF) { // the checksum comes last
+		return fmt.Errorf("its contents are damaged: %w", cmp.Or(err, errors.New("they do not end where they should")))
+	}
+	if n := Revision(s); n != 0 && n != r.Revision {
+		return fmt.Errorf("its label says release %d, and it holds release %d", n, r.Revision)
+	}
+	return nil
+}
+
+// Inputs returns an error if a release that was read lacks what it was rendered from, so that no cloud can be kept at it.
+func (r *Release) Inputs() error {
+	if r.From.Cloud == nil || slices.Contains(r.From.Options, nil) {
+		return fmt.Errorf("reading release %d: it lacks what it was rendered from", r.Revision)
+	}
+	return nil
 }
 
 // Summaries returns the summaries of a cloud's releases among Secrets, latest first. The error joins those that cannot be read; the others are

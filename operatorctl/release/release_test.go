@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
 
+	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/operatorctl/release"
 )
 
@@ -83,6 +84,29 @@ func TestSizeIsBounded(t *testing.T) {
 	r := release.Release{Contents: release.Contents{From: release.From{Options: []*corev1.ConfigMap{{BinaryData: map[string][]byte{"x": noise}}}}}}
 	if _, err := r.Secret(metav1.ObjectMeta{Name: "default", Labels: map[string]string{}}); err == nil || !strings.Contains(err.Error(), "shorten the options") {
 		t.Error(err)
+	}
+}
+
+// A damaged release is an error that names its Secret, not other contents.
+func TestDamagedRelease(t *testing.T) {
+	secret := func() *corev1.Secret {
+		s, err := release.Release{Summary: release.Summary{Revision: 3}}.Secret(metav1.ObjectMeta{Name: "default", Labels: map[string]string{}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
+	if _, err := release.Decode(secret()); err != nil {
+		t.Fatal(err)
+	}
+	sum, cut, moved := secret(), secret(), secret()
+	sum.Data["contents"][len(sum.Data["contents"])-8]++ // the checksum
+	cut.Data["contents"] = cut.Data["contents"][:len(cut.Data["contents"])-8]
+	moved.Labels[v1alpha1.LabelRelease] = "4"
+	for name, s := range map[string]*corev1.Secret{"a wrong checksum": sum, "without its end": cut, "under the label of another": moved} {
+		if _, err := release.Decode(s); err == nil || !strings.Contains(err.Error(), "default-release-3") {
+			t.Errorf("%s: %v", name, err)
+		}
 	}
 }
 
