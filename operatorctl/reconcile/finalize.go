@@ -55,7 +55,7 @@ func (r *Reconciler) finalize(ctx context.Context, m *cloud, s State) (ctrl.Resu
 		}
 	}
 	if err := errors.Join(errs...); err != nil {
-		return ctrl.Result{}, err
+		return ctrl.Result{}, r.blocked(ctx, m, s, err)
 	}
 	if len(left) > 0 {
 		// A node that does not end a pod is reported after a while; no watch event triggers that.

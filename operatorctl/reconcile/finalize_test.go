@@ -4,6 +4,7 @@ package reconcile
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"testing"
 	"time"
@@ -33,6 +34,27 @@ func leaving(t *testing.T, change func(*v1alpha1.OnecloudCluster), objs ...clien
 		})
 	}
 	return newBench(t, interceptor.Funcs{}, append(objs, cr)...)
+}
+
+// A deletion that the API server refuses is reported: otherwise the cloud would seem to run.
+func TestRefusedDeletionIsReported(t *testing.T) {
+	b := leaving(t, nil, &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: "default-glance"}})
+	refuse := interceptor.Funcs{Delete: func(context.Context, client.WithWatch, client.Object, ...client.DeleteOption) error {
+		return errors.New("a webhook refuses it")
+	}}
+	b.r.acts.applier.Writer = interceptor.NewClient(b.api, refuse)
+	if _, err := b.r.Reconcile(t.Context(), request()); err == nil {
+		t.Error("it does not fail")
+	}
+	c := meta.FindStatusCondition(b.cloud().Status.Conditions, v1alpha1.ConditionDegraded)
+	if c == nil || c.Status != metav1.ConditionTrue || !strings.Contains(c.Message, "a webhook refuses it") {
+		t.Errorf("%+v", c)
+	}
+	b.r.acts.applier.Writer = b.api
+	b.reconcile()
+	if meta.IsStatusConditionTrue(b.cloud().Status.Conditions, v1alpha1.ConditionDegraded) {
+		t.Error("it is still said to be refused")
+	}
 }
 
 // A stuck deletion reports what blocks it: a finalizer immediately, a node after a while.

@@ -181,6 +181,9 @@ func (c *Cloud) Deleting(message string) {
 	c.Phase, c.ObservedGeneration = v1alpha1.PhaseDeleting, c.generation
 	c.set(v1alpha1.ConditionReady, false, ReasonDeleting, message)
 	c.set(v1alpha1.ConditionProgressing, true, ReasonDeleting, message)
+	if d := meta.FindStatusCondition(c.Conditions, v1alpha1.ConditionDegraded); d != nil && d.Reason == ReasonBlocked {
+		c.set(v1alpha1.ConditionDegraded, false, ReasonDeleting, "") // it goes on
+	}
 }
 
 // Paused reports that a user has paused the cloud.
