@@ -43,13 +43,13 @@ type ResourceList struct {
 	// +nullable
 	// +kubebuilder:validation:Schemaless
 	// +kubebuilder:validation:XIntOrString
-	// +kubebuilder:validation:Pattern=`^\d+(\.\d+)?([numkMGTPE]|[KMGTPE]i|e\d+)?$`
+	// +kubebuilder:validation:Pattern=`^\d+(\.\d+)?([numkMGTPE]|[KMGTPE]i|e\d{1,2})?$`
 	CPU *resource.Quantity `json:"cpu,omitempty"`
 	// Memory, for example 256Mi.
 	// +nullable
 	// +kubebuilder:validation:Schemaless
 	// +kubebuilder:validation:XIntOrString
-	// +kubebuilder:validation:Pattern=`^\d+(\.\d+)?([numkMGTPE]|[KMGTPE]i|e\d+)?$`
+	// +kubebuilder:validation:Pattern=`^\d+(\.\d+)?([numkMGTPE]|[KMGTPE]i|e\d{1,2})?$`
 	Memory *resource.Quantity `json:"memory,omitempty"`
 	// Size of the volume, for example 100Gi; only in requests.
 	// +kubebuilder:validation:Pattern=`^(\d+(\.\d+)?([EPTGMk]i?|Ki|m)?)?$`

@@ -3,6 +3,7 @@
 package v1alpha1_test
 
 import (
+	"encoding/json"
 	"os"
 	"reflect"
 	"strconv"
@@ -300,6 +301,30 @@ func TestBlocksMatchFields(t *testing.T) {
 		got := legacy.Workload(key)
 		if got == nil || reflect.ValueOf(got).Pointer() != reflect.ValueOf(legacy).Elem().FieldByIndex(f.Index).Addr().Pointer() {
 			t.Errorf("status key %s leads elsewhere", key)
+		}
+	}
+}
+
+// A cloud that is accepted but cannot be read would stop the operator for all clouds: it reads them as one list.
+func TestAcceptedCanBeRead(t *testing.T) {
+	d := load(t)
+	for _, spec := range []string{
+		"keystone: {limits: {cpu: 1e99999999999999999999}}", "keystone: {requests: {memory: 1e99999999999999999999}}", "keystone: {limits: {cpu: 1e19, memory: 1e-3}}",
+		"keystone: {limits: {cpu: 99999999999999999999999, memory: 1e30}}", "keystone: {limits: {cpu: -1, memory: '1e+3'}}", "keystone: {limits: {cpu: 1E5}}",
+		"host: {maxUnavailable: 3000000000}", "host: {maxUnavailableCount: 3000000000}", "keystone: {tolerations: [{tolerationSeconds: 99999999999999999999}]}",
+		"etcd: {etcdBackendQuotaSize: 99999999999999999999}", "regionDNS: {cache_ttl: 3000000000}", "machines: {settings: {conntrackMaxPerCore: 3000000000}}",
+		"keystone: {replicas: 1.0}", "keystone: {replicas: 5e0}", "components: {x: {maxUnavailable: 99999999999999999999}}",
+	} {
+		o := object(t, mysql+spec)
+		raw, err := json.Marshal(o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if why := d.refuse(t, o, nil); why != "" {
+			continue
+		}
+		if err := json.Unmarshal(raw, &v1alpha1.OnecloudCluster{}); err != nil {
+			t.Errorf("%s is accepted: %v", spec, err)
 		}
 	}
 }
