@@ -56,9 +56,13 @@ func Follow(ctx context.Context, c client.WithWatch, like client.Object, out cha
 // answer, it sends the trouble.
 func follow(ctx context.Context, c client.WithWatch, source int, like client.Object, out chan<- contents, opts ...client.ListOption) {
 	for ctx.Err() == nil {
+		began := time.Now()
 		err := listAndWatch(ctx, c, source, like, out, opts...)
-		if err != nil && !apierrors.IsResourceExpired(err) && !apierrors.IsGone(err) {
+		refused := err != nil && !apierrors.IsResourceExpired(err) && !apierrors.IsGone(err)
+		if refused {
 			send(ctx, out, contents{source: source, trouble: trouble(err)})
+		}
+		if refused || time.Since(began) < retryDelay { // an API server may end every watch at once: after etcd was restored, all versions are too old for it
 			pause(ctx, retryDelay)
 		}
 	}

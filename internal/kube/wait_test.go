@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/watch"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -48,5 +49,34 @@ func TestWaitForSaysWhyItEnds(t *testing.T) {
 	err := WaitFor(ctx, c, node, there, func(string) { cancel(stopped) })
 	if !errors.Is(err, stopped) || !strings.Contains(err.Error(), "not there") {
 		t.Errorf("got %v", err)
+	}
+}
+
+// A watch that ends at once, or that is always too old, does not turn into a storm of lists.
+func TestWaitForPausesBetweenBriefWatches(t *testing.T) {
+	for name, end := range map[string]func(*watch.FakeWatcher){
+		"it ends":        func(w *watch.FakeWatcher) { w.Stop() },
+		"it is too old":  func(w *watch.FakeWatcher) { w.Error(&apierrors.NewResourceExpired("too old").ErrStatus) },
+		"it has expired": func(w *watch.FakeWatcher) { w.Error(&apierrors.NewGone("too old").ErrStatus) },
+	} {
+		lists := 0
+		c := interceptor.NewClient(fake.NewClientBuilder().Build(), interceptor.Funcs{
+			List: func(context.Context, client.WithWatch, client.ObjectList, ...client.ListOption) error {
+				lists++
+				return nil
+			},
+			Watch: func(context.Context, client.WithWatch, client.ObjectList, ...client.ListOption) (watch.Interface, error) {
+				w := watch.NewFakeWithChanSize(1, false)
+				end(w)
+				return w, nil
+			},
+		})
+		ctx, cancel := context.WithTimeout(t.Context(), retryDelay/2)
+		out := make(chan contents, 1000000)
+		follow(ctx, c, 0, &corev1.Node{}, out)
+		cancel()
+		if lists > 2 {
+			t.Errorf("%s: %d lists in %s", name, lists, retryDelay/2)
+		}
 	}
 }
