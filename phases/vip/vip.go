@@ -154,6 +154,9 @@ func StorePhase(after ...string) host.Phase {
 		Plan: workflow.Says[*host.Host]("create Secret " + vip.SecretNamespace + "/" + vip.SecretName),
 		Run: func(ctx context.Context, h *host.Host, r workflow.Reporter) error {
 			s, err := kept(h)
+			if err == nil && s.Address == "" { // a Secret without an address would keep every further control-plane node from joining
+				err = errors.New("storing the settings of the virtual address: " + vip.SettingsFile + " is missing: phase " + PhaseName + " writes it")
+			}
 			if err != nil {
 				return err
 			}

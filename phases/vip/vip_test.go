@@ -104,6 +104,9 @@ func TestClusterWithoutAVirtualAddress(t *testing.T) {
 func TestInitAgain(t *testing.T) {
 	h, k := machine(t)
 	h.Config.Cluster.VirtualAddress = "10.0.0.100"
+	if err := StorePhase().Run(t.Context(), h, &reporter{}); err == nil {
+		t.Error("settings that this machine does not have are stored")
+	}
 	if err := install(h, settings(), &reporter{}); err != nil {
 		t.Fatal(err)
 	}
