@@ -232,6 +232,9 @@ func load(ctx context.Context, c client.Reader) (*corev1.Secret, *Record, materi
 		return nil, nil, material{}, fmt.Errorf("reading the record of the rotation: %w", err)
 	}
 	rec, m, err := fromData(s.Data)
+	if err == nil && !slices.Contains(order, rec.Stage) { // it would pass for the last one, in which the old CAs are no longer trusted
+		err = fmt.Errorf("reading the record of the rotation: its stage %q is unknown: continue with the release of ocadm that began it", rec.Stage)
+	}
 	return s, &rec, m, err
 }
 

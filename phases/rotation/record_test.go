@@ -72,6 +72,23 @@ func TestBundle(t *testing.T) {
 	}
 }
 
+// A record that is damaged, or of a later release, is refused: an unknown stage must not pass for the last one.
+func TestUnknownStage(t *testing.T) {
+	read := func(text string) error {
+		s := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceSystem, Name: secretName}, Data: map[string][]byte{recordKey: []byte(text)}}
+		_, _, _, err := load(t.Context(), fake.NewClientBuilder().WithObjects(s).Build())
+		return err
+	}
+	for _, text := range []string{"", "{", "null", "{}", `{"id":"1","stage":"retire"}`} {
+		if read(text) == nil {
+			t.Errorf("%q is accepted", text)
+		}
+	}
+	if err := read(`{"id":"1","stage":"sign","later":1}`); err != nil {
+		t.Error(err)
+	}
+}
+
 // Holders of the old or the new key can read all keys, others cannot; the record itself contains no key.
 func TestKeys(t *testing.T) {
 	m, keys := sealed(t)
