@@ -45,8 +45,11 @@ func (c *Cloud) NodeCertificates(reports map[string]certreport.Report) {
 		for _, one := range r.Unable(c.now) {
 			unable = append(unable, fmt.Sprintf("%s of node %s expires %s, and %s", one.Name, node, stamp(one.Ends), one.Unable))
 		}
-		if r.Problem != "" {
+		switch {
+		case r.Problem != "":
 			unknown = append(unknown, fmt.Sprintf("node %s: %s", node, r.Problem))
+		case len(r.Certificates) == 0: // damaged, or of another release: nothing would ever be renewed
+			unknown = append(unknown, fmt.Sprintf("node %s: the report lists no certificates", node))
 		}
 		if first := r.Next(); next.Name == "" || first.Name != "" && first.Ends.Before(next.Ends) {
 			next = first
