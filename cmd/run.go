@@ -184,6 +184,9 @@ func (a *app) runPlan(c *cobra.Command, p plan, f runFlags) (err error) {
 // mayChange runs the checks that preflight makes before init and join, for runs without preflight.
 func mayChange(h *host.Host, command string) error {
 	err := kubernetes.OtherRelease(h)
+	if err == nil {
+		err = kubernetes.OtherVersion(h)
+	}
 	if err == nil && kubernetes.IsControlPlane(h) {
 		err = kubernetes.NoRotation(h, "this "+command)
 	}

@@ -179,3 +179,21 @@ func OtherRelease(h *host.Host) error {
 		fmt.Sprintf("it was installed by %s, and this is %s; init and join do not upgrade or downgrade a node", was, ThisRelease()),
 		"run the same command with "+again+"; to upgrade the cluster: ocadm upgrade plan; to start over with this release: ocadm reset")
 }
+
+// OtherVersion returns a finding if a repeated init or join would install another version of Kubernetes than the node runs, usually because a flag of the first
+// one was left out: it would be an upgrade or a downgrade without the precautions of one.
+func OtherVersion(h *host.Host) error {
+	earlier := EarlierConfig(h)
+	was, now, runs := earlier.KubernetesVersion, h.Config.Cluster.KubernetesVersion, etcdDir+"/member"
+	if kubelet := h.Facts.Programs["kubelet"]; earlier.Join { // its configuration has no version
+		was, runs = "", KubeletKubeconfig
+		if h.Ledger.Has(host.KindFile, kubelet.Path) {
+			was = kubelet.Version
+		}
+	}
+	if was == "" || now == "" || was == now || !h.Files.Exists(runs) {
+		return nil
+	}
+	return finding.New("OCA-1007", "The node on this machine runs Kubernetes "+was, "this command would install "+now,
+		"add --kubernetes-version "+was+"; to upgrade the cluster: ocadm upgrade plan")
+}

@@ -84,3 +84,33 @@ func TestOtherRelease(t *testing.T) {
 		})
 	}
 }
+
+// A repeated init or join without --kubernetes-version neither upgrades nor downgrades the node.
+func TestOtherVersion(t *testing.T) {
+	const file = "/usr/local/bin/kubelet"
+	cluster := "kind: InitConfiguration\n---\nkind: ClusterConfiguration\nkubernetesVersion: v1.35.4\n"
+	for name, tt := range map[string]struct {
+		config, runs string
+		now          string
+		refused      bool
+	}{
+		"init without the flag":                 {cluster, etcdDir + "/member/wal", version.Kubernetes, true},
+		"init with the flag":                    {cluster, etcdDir + "/member/wal", "v1.35.4", false},
+		"init, before there is a cluster":       {cluster, KubeletKubeconfig, version.Kubernetes, false},
+		"join without the flag":                 {"kind: JoinConfiguration\n", KubeletKubeconfig, version.Kubernetes, true},
+		"join with the flag":                    {"kind: JoinConfiguration\n", KubeletKubeconfig, "v1.35.4", false},
+		"join, before the kubelet has a client": {"kind: JoinConfiguration\n", bootstrapConf, version.Kubernetes, false},
+	} {
+		h := fakeHost(t, &host.Recorder{})
+		h.Config.Cluster.KubernetesVersion = tt.now
+		h.Facts.Programs = map[string]host.Program{"kubelet": {Path: file, Version: "v1.35.4"}}
+		for _, f := range []string{file, tt.runs} {
+			write(t, h, f, "x")
+		}
+		write(t, h, ConfigFile, tt.config)
+		found := finding.Of(OtherVersion(h))
+		if refused := len(found) == 1 && strings.Contains(found[0].Remedy, "--kubernetes-version v1.35.4"); refused != tt.refused {
+			t.Errorf("%s: %v", name, found)
+		}
+	}
+}

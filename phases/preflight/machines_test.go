@@ -106,3 +106,14 @@ func machineOf(t *testing.T, archive *txtar.Archive) *machine {
 	good.h = h
 	return good
 }
+
+// Preflight refuses another version of Kubernetes for a cluster that runs.
+func TestRepeatedInitKeepsTheVersion(t *testing.T) {
+	m := goodMachine(t)
+	own(t, m, "kind: InitConfiguration\n---\nkind: ClusterConfiguration\nkubernetesVersion: v1.35.4\n")
+	put(t, m.h, "/var/lib/etcd/member/wal", "x")
+	found := checkNodeState(t.Context(), m)
+	if len(found) != 1 || found[0].Code != "OCA-1007" || !strings.Contains(found[0].Remedy, "--kubernetes-version v1.35.4") {
+		t.Errorf("%+v", found)
+	}
+}

@@ -5,6 +5,7 @@ package preflight
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	"yunion.io/x/ocadm/internal/finding"
@@ -47,10 +48,11 @@ func checkNodeState(_ context.Context, m *machine) []finding.Finding {
 	if found := m.otherRole(earlier.Join); found != nil {
 		return found
 	}
+	other := finding.Of(kubernetes.OtherVersion(m.h))
 	if m.kind == Init {
-		return append(m.changedNetworks(earlier.Networking), m.changedEndpoint(earlier.Endpoint)...)
+		return slices.Concat(m.changedNetworks(earlier.Networking), m.changedEndpoint(earlier.Endpoint), other)
 	}
-	return nil
+	return other
 }
 
 // otherRole rejects a machine that is a node in another role than the command gives it. The remedy names the resuming command first, because reset
