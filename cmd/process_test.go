@@ -135,6 +135,27 @@ func TestFirstInterruptLetsThePhaseFinish(t *testing.T) {
 	}
 }
 
+// A terminal that closes, perhaps with several signals, does not end a phase in the middle.
+func TestClosedTerminalLetsThePhaseFinish(t *testing.T) {
+	dir, c, out := interruptible(t)
+	if err := syscall.Kill(c.Process.Pid, syscall.SIGHUP); err != nil {
+		t.Fatal(err)
+	}
+	out.await(t, "waiting until these phases end")
+	if err := syscall.Kill(c.Process.Pid, syscall.SIGHUP); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "held"), []byte("go on\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if got := exitStatus(c.Wait()); got != finding.ExitInterrupted {
+		t.Errorf("exit status %d", got)
+	}
+	if !exists(dir, "ended") || exists(dir, "killed") || exists(dir, "second") {
+		t.Errorf("ended %t, killed %t, second phase %t", exists(dir, "ended"), exists(dir, "killed"), exists(dir, "second"))
+	}
+}
+
 func TestSecondInterruptEndsThePhaseAndItsPrograms(t *testing.T) {
 	dir, c, out := interruptible(t)
 	if err := syscall.Kill(-c.Process.Pid, syscall.SIGINT); err != nil {
@@ -210,5 +231,24 @@ func TestTheLockComesFirst(t *testing.T) {
 	cmd.Execute(t.Context(), cmd.Streams{In: strings.NewReader(""), Out: &out, Err: &out}, []string{"reset", "--rootfs", root, "--node-name", "n1"})
 	if !strings.Contains(out.String(), "OCA-1050") {
 		t.Errorf("printed %s", out.String())
+	}
+}
+
+// A run does not end in the middle of a phase because nothing reads its output any more.
+func TestRunOutlivesItsReader(t *testing.T) {
+	program, err := exec.LookPath("ocadm")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = r.Close()
+	root := t.TempDir()
+	c := exec.CommandContext(t.Context(), program, "init", "phase", "kubeadm-config", "--rootfs", root, "--node-name", "n1", "--node-ip", "192.0.2.1")
+	c.Stdout, c.Stderr = w, w
+	if err := c.Run(); err != nil || !exists(root, "etc/ocadm/kubeadm.yaml") {
+		t.Errorf("%v, wrote its file: %t", err, exists(root, "etc/ocadm/kubeadm.yaml"))
 	}
 }

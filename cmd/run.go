@@ -128,6 +128,7 @@ func (a *app) runPlan(c *cobra.Command, p plan, f runFlags) (err error) {
 		return err
 	}
 	defer unlock()
+	defer outliveReaders()()
 	defer func() { err = errors.Join(err, closeBundle(h)) }()
 	if p.command != config.ForReset && !f.anyRelease && (len(f.only) > 0 || slices.Contains(cfg.Run.SkipPhases, "preflight")) { // otherwise, preflight checks
 		if err := mayChange(h, p.name); err != nil {

@@ -103,6 +103,7 @@ func runJournaled[S any](ctx context.Context, a *app, h *host.Host, name string,
 		return workflow.Result{}, err
 	}
 	defer unlock()
+	defer outliveReaders()()
 	journal := workflow.NewJournal(h.Files.Path(journalFile))
 	journal.Redact = a.redact.Text
 	log := ui.Quiet()
