@@ -122,6 +122,9 @@ func (p *parsing) object(path string, m map[string]any, t reflect.Type) {
 			continue
 		}
 		v, err := value(m[key], f.Type)
+		if err != nil && Find(full).Secret {
+			err = errors.New("it is not a string; write it in quotes") // without the value
+		}
 		if err != nil {
 			p.wrong = append(p.wrong, fmt.Sprintf("%s: %v", full, err))
 			continue

@@ -149,3 +149,11 @@ func FuzzParse(f *testing.F) {
 		_, _ = config.Parse("f", raw)
 	})
 }
+
+// A password that YAML takes for a number is refused without printing it.
+func TestParseHidesSecrets(t *testing.T) {
+	_, err := config.Parse("f", []byte("apiVersion: "+config.APIVersion+"\nkind: "+config.Kind+"\ndatabase:\n  password: 47110815\n"))
+	if err == nil || strings.Contains(err.Error(), "4711") || !strings.Contains(err.Error(), "database.password") {
+		t.Errorf("%v", err)
+	}
+}
