@@ -10,6 +10,7 @@ import (
 	"io/fs"
 	"net/url"
 	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -105,7 +106,7 @@ func ofThisCluster(h *host.Host) error {
 		return nil //nolint:nilerr // as above
 	}
 	hash := pubkeypin.Hash(ca)
-	same := slices.Contains(h.Config.Join.CACertHashes, hash)
+	same := pins(h, hash)
 	if len(h.Config.Join.CACertHashes) == 0 {
 		u, err := url.Parse(cluster.Server)
 		same = err == nil && u.Host == withPort(h.Config.Join.Endpoint)
@@ -116,6 +117,11 @@ func ofThisCluster(h *host.Host) error {
 	return finding.New("OCA-4108", "This machine is a node of another cluster",
 		fmt.Sprintf("its kubelet belongs to %s, whose certificate authority does not match --discovery-token-ca-cert-hash", cluster.Server),
 		"to remove it from that cluster first: ocadm reset").With("hash of that cluster's authority: " + hash)
+}
+
+// pins reports whether the join command names a hash. Capitals mean the same, as for kubeadm.
+func pins(h *host.Host, hash string) bool {
+	return slices.ContainsFunc(h.Config.Join.CACertHashes, func(p string) bool { return strings.EqualFold(p, hash) })
 }
 
 // kubeletJoined reports whether the kubelet has a certificate of its cluster.
@@ -144,7 +150,7 @@ func forgetOtherAuthority(h *host.Host, r workflow.Reporter, _ bool) error {
 	if err != nil {
 		return fmt.Errorf("reading the cluster's certificate authority: %w", err)
 	}
-	if ca, err := parseCertificate(raw); err == nil && slices.Contains(h.Config.Join.CACertHashes, pubkeypin.Hash(ca)) {
+	if ca, err := parseCertificate(raw); err == nil && pins(h, pubkeypin.Hash(ca)) {
 		return nil
 	}
 	for _, f := range []string{pkiDir + "/ca.crt", KubeletKubeconfig} {

@@ -105,3 +105,15 @@ func TestNodeIsRegisteredAgain(t *testing.T) {
 		})
 	}
 }
+
+// A hash in capitals is that of the same cluster: its authority is not removed.
+func TestHashInCapitals(t *testing.T) {
+	h := fakeHost(t, &host.Recorder{})
+	ca := issue(t, nil, time.Now().Add(time.Hour))
+	kind, digits, _ := strings.Cut(Pin(ca.cert), ":")
+	h.Config.Join.CACertHashes = []string{kind + ":" + strings.ToUpper(digits)}
+	write(t, h, pkiDir+"/ca.crt", ca.pem)
+	if err := forgetOtherAuthority(h, &reporter{}, false); err != nil || h.Files.Text(pkiDir+"/ca.crt") != ca.pem {
+		t.Errorf("%v, the authority is %q", err, h.Files.Text(pkiDir+"/ca.crt"))
+	}
+}
