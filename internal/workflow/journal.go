@@ -25,8 +25,10 @@ type Entry struct {
 	Plan  string `json:"plan"`
 	Phase string `json:"phase,omitempty"`
 	Event string `json:"event"`
-	// Inputs holds the settings of the run without secrets. Only the line that starts the run has them.
+	// Inputs holds the settings of the run without secrets. Part is true if the run has only some phases of the plan. Only the line that starts the run has
+	// them.
 	Inputs    map[string]string `json:"inputs,omitempty"`
+	Part      bool              `json:"part,omitempty"`
 	Unchanged bool              `json:"unchanged,omitempty"`
 	Changes   []string          `json:"changes,omitempty"`
 	Error     string            `json:"error,omitempty"`
@@ -102,13 +104,14 @@ type Interrupted struct {
 	Did []string
 }
 
-// Resume returns the last run of a plan if it did not end successfully.
+// Resume returns the last run of a plan if it did not end successfully. A successful run of single phases does not end an earlier one of the whole plan.
 func (j *FileJournal) Resume(plan string) (*Interrupted, error) {
 	entries, err := j.Entries()
 	if err != nil {
 		return nil, err
 	}
-	var in *Interrupted
+	var in, whole *Interrupted // whole is the run that single phases have interrupted, nil if none
+	part := false
 	for _, e := range entries {
 		if e.Plan != plan {
 			continue
@@ -119,9 +122,18 @@ func (j *FileJournal) Resume(plan string) (*Interrupted, error) {
 			if in != nil {
 				did = in.Did // include what earlier unfinished runs did
 			}
-			in = &Interrupted{Run: e.Run, Inputs: e.Inputs, Did: did}
+			switch {
+			case !e.Part:
+				whole = nil
+			case !part:
+				whole = in
+			}
+			in, part = &Interrupted{Run: e.Run, Inputs: e.Inputs, Did: did}, e.Part
 		case RunDone:
-			in = nil
+			if whole != nil && in != nil {
+				whole.Did = in.Did
+			}
+			in, whole, part = whole, nil, false
 		}
 		if in == nil || e.Run != in.Run {
 			continue
@@ -144,10 +156,16 @@ func (j *FileJournal) Resume(plan string) (*Interrupted, error) {
 	return in, nil
 }
 
-// Completed reports whether any run of these plans ever ended successfully.
+// Completed reports whether any run of one of these plans, with all its phases, ever ended successfully.
 func (j *FileJournal) Completed(plans ...string) (bool, error) {
 	entries, err := j.Entries()
-	return slices.ContainsFunc(entries, func(e Entry) bool { return slices.Contains(plans, e.Plan) && e.Event == string(RunDone) }), err
+	parts := map[string]bool{}
+	for _, e := range entries {
+		parts[e.Run] = parts[e.Run] || e.Part
+	}
+	return slices.ContainsFunc(entries, func(e Entry) bool {
+		return slices.Contains(plans, e.Plan) && e.Event == string(RunDone) && !parts[e.Run]
+	}), err
 }
 
 // Differences returns how now differs from the inputs of the interrupted run, one line per setting.

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -126,4 +127,48 @@ func TestAwaitLock(t *testing.T) {
 		t.Errorf("interrupted: %v", err)
 	}
 	again()
+}
+
+// A single phase that succeeds ends neither the interrupted run of the whole plan nor the plan itself.
+func TestASinglePhaseIsNotTheWholePlan(t *testing.T) {
+	j := workflow.NewJournal(filepath.Join(t.TempDir(), "journal"))
+	add := func(run string, part bool, events ...EventType) {
+		for _, event := range events {
+			e := workflow.Entry{Run: run, Plan: "init", Event: string(event)}
+			if event == workflow.RunStarted {
+				e.Part, e.Inputs = part, map[string]string{"run": run}
+			}
+			if event != workflow.RunStarted && event != workflow.RunDone {
+				e.Phase = "phase-" + run
+			}
+			if err := j.Append(t.Context(), e); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	want := func(run string, did ...string) {
+		t.Helper()
+		in, err := j.Resume("init")
+		if err != nil || (in == nil) != (run == "") || in != nil && (in.Inputs["run"] != run || !slices.Equal(in.Did, did)) {
+			t.Errorf("%+v, %v", in, err)
+		}
+	}
+	completed := func(want bool) {
+		t.Helper()
+		if got, err := j.Completed("init"); err != nil || got != want {
+			t.Errorf("%v, %v", got, err)
+		}
+	}
+	add("1", true, workflow.RunStarted, workflow.PhaseStarted, workflow.RunDone)
+	want("")
+	completed(false)
+	add("2", false, workflow.RunStarted, workflow.PhaseStarted, workflow.PhaseFailed)
+	add("3", true, workflow.RunStarted, workflow.PhaseStarted, workflow.PhaseFailed)
+	want("3", "phase-2", "phase-3")
+	add("4", true, workflow.RunStarted, workflow.PhaseStarted, workflow.RunDone)
+	want("2", "phase-2", "phase-3", "phase-4")
+	completed(false)
+	add("5", false, workflow.RunStarted, workflow.PhaseStarted, workflow.RunDone)
+	want("")
+	completed(true)
 }

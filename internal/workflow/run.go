@@ -109,7 +109,7 @@ func (r Runner[S]) Run(ctx context.Context, s S, o Options) (Result, error) {
 		return Result{}, err
 	}
 	w := newWalk(r, f, modes, s, o)
-	if err := w.record(ctx, Entry{Event: string(RunStarted), Inputs: o.Inputs}); err != nil {
+	if err := w.record(ctx, Entry{Event: string(RunStarted), Inputs: o.Inputs, Part: len(o.Only) > 0}); err != nil {
 		return Result{}, err
 	}
 	w.emit(Event{Type: RunStarted, Count: w.count})
