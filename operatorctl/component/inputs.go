@@ -245,6 +245,9 @@ func (c Cluster) ClickHouse() bool { return c.Spec != nil && c.Spec.Clickhouse.H
 // Runs reports whether a component is enabled.
 func (c Cluster) Runs(name string) bool { return c.Components[name].Enabled }
 
+// Before reports whether the cloud's release is older than another one, for templates.
+func (c Cluster) Before(release string) bool { return Before(c.Version, release) }
+
 // LockKeeper returns the component that keeps the services' locks.
 func (c Cluster) LockKeeper() Resolved {
 	for _, r := range c.Components {
