@@ -12,10 +12,11 @@ import (
 func climc() component.Component {
 	return component.Component{
 		Name: "climc", SpecKey: "climc", Summary: "command line of the cloud",
-		Single:   "a shell for administrators; no service depends on it",
-		After:    []string{"keystone", "region"}, // its entry point requests an SSH key from region, and exits without an answer
-		Image:    component.Image{EE: "climc-ee", EEFor: eeSupport},
-		Workload: component.Workload{Command: []string{"bash", "/opt/climc-entrypoint.sh"}, Env: climcEnv},
+		Single: "a shell for administrators; no service depends on it",
+		After:  []string{"keystone", "region"}, // its entry point requests an SSH key from region, and exits without an answer
+		Image:  component.Image{EE: "climc-ee", EEFor: eeSupport},
+		// Its entry point runs dropbear on port 22. The console opens its shells there: dropbear sets the user and groups of each.
+		Workload: component.Workload{Command: []string{"bash", "/opt/climc-entrypoint.sh"}, Env: climcEnv, Security: usualRights()},
 		Config:   &component.Config{Plain: "rcadmin.tmpl", File: "rcadmin"},
 	}
 }

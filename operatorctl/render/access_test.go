@@ -69,3 +69,24 @@ func TestPortsWithoutAuthenticationCanBeClosed(t *testing.T) {
 		}
 	}
 }
+
+// Capabilities without which a program fails: dropbear in climc sets the user and groups of each shell of the console and listens on port 22
+// (build/climc/root/opt/climc-entrypoint.sh and pkg/mcclient/modules/webconsole of Cloudpods).
+func TestProgramsHaveTheirCapabilities(t *testing.T) {
+	cluster := resolved(t, "testdata/ce/cr.yaml")
+	in := component.Inputs{Cluster: cluster, Credentials: component.Placeholders(cluster)}
+	for name, needs := range map[string][]corev1.Capability{
+		"climc": {"SETUID", "SETGID", "CHOWN", "NET_BIND_SERVICE"},
+	} {
+		o, err := render.Component(cluster.Components[name], in)
+		if err != nil {
+			t.Fatal(err)
+		}
+		has := podOf(o.Workload).Containers[0].SecurityContext.Capabilities
+		for _, c := range needs {
+			if has != nil && slices.Contains(has.Drop, "ALL") && !slices.Contains(has.Add, c) {
+				t.Errorf("%s lacks the capability %s", name, c)
+			}
+		}
+	}
+}
