@@ -10,12 +10,12 @@ func Stored(name string) bool { return !slices.Contains(fileOnly, name) }
 // Shared reports whether an option is stored once for all services, in the record of the service "common".
 func Shared(name string) bool { return slices.Contains(shared, name) }
 
-// shared and fileOnly are the lists in pkg/apis/identity/consts.go of the cloud (2024): the options in the record "common", and those in no record,
+// shared and fileOnly are the lists in pkg/apis/identity/consts.go of the cloud (v4.0.3): the options in the record "common", and those in no record,
 // because a wrong value could keep a service from starting, or even from asking.
 var shared = []string{
 	"enable_quota_check", "default_quota_value", "non_default_domain_projects", "time_zone", "domainized_namespace", "api_server",
 	"customized_private_prefixes", "global_http_proxy", "global_https_proxy", "ignore_nonrunning_guests", "platform_name", "platform_names",
-	"enable_cloud_shell", "enable_change_owner_auto_rename",
+	"enable_cloud_shell", "enable_change_owner_auto_rename", "default_handlers_whitelist_user_agents", "metadata_server_ip4s", "metadata_server_ip6s",
 }
 
 var fileOnly = []string{

@@ -4,7 +4,7 @@ package catalog
 
 import "yunion.io/x/ocadm/operatorctl/component"
 
-// apimap reads region's database with region's account. The earlier operator never ran it; disable: false does.
+// apimap uses region's database, account and stored options. The earlier operator never ran it; disable: false does.
 func apimap() component.Component {
 	return service(31999, component.Component{
 		Name: "apimap", SpecKey: "apiMap", Summary: "API routing map",
@@ -13,6 +13,6 @@ func apimap() component.Component {
 		Products:     []component.Product{component.FullStack, component.Edge},
 		OffByDefault: true,
 		After:        []string{"keystone", "region"},
-		Config:       &component.Config{AccountOf: "region"},
+		Config:       &component.Config{AccountOf: "region", StoredIn: "region2"},
 	})
 }

@@ -141,11 +141,13 @@ func TestWhatIsStoredWhere(t *testing.T) {
 	}{
 		{component: "region", service: "region2", options: map[string]any{"default_mtu": 1, "port_v2": 2, "time_zone": "UTC"}, own: map[string]any{"default_mtu": 1}},
 		{component: "region", service: "region2", chosen: map[string]any{"time_zone": "UTC", "log_level": "debug"}, shared: map[string]any{"time_zone": "UTC"}},
+		{component: "region", service: "region2", chosen: map[string]any{"metadata_server_ip4s": "x"}, shared: map[string]any{"metadata_server_ip4s": "x"}},
 		{component: "keystone", service: "keystone", chosen: map[string]any{"expiration": 60, "key_repository": "/x"}, own: map[string]any{"token_expiration_seconds": 60}},
 		{component: "glance", service: "glance", chosen: map[string]any{"bind_port": 1, "scrub_time": 5}, own: map[string]any{"pending_delete_expire_seconds": 5}},
 		// The scheduler reads region's record: region's options there are its own.
 		{component: "scheduler", service: "region2", options: map[string]any{"request_worker_count": 8, "scheduler_port": 30887}, chosen: map[string]any{"sku_refresh_interval": "1h"},
 			owners: map[string]any{"request_worker_count": 16}, own: map[string]any{"scheduler_port": 30887, "sku_refresh_interval": "1h"}},
+		{component: "apimap", service: "region2", chosen: map[string]any{"api_list_batch_size": 9}, own: map[string]any{"api_list_batch_size": 9}},
 		{component: "baremetal-agent", service: "baremetal", options: map[string]any{"auto_register_baremetal": false, "zone": "z"}, own: map[string]any{"auto_register_baremetal": false}},
 		{component: "kubeserver", service: "k8s", options: map[string]any{"https_port": 1, "running_mode": "x"}, own: map[string]any{"https_port": 1}},
 		{component: "host", options: map[string]any{"host_cpu_passthrough": true}},
