@@ -145,6 +145,13 @@ func usualRights() *corev1.SecurityContext {
 	return &corev1.SecurityContext{AllowPrivilegeEscalation: new(false)}
 }
 
+// pings is for services that ping addresses through raw sockets.
+func pings() *corev1.SecurityContext {
+	s := usualRights()
+	s.Capabilities = &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}, Add: []corev1.Capability{"NET_RAW"}}
+	return s
+}
+
 var (
 	blocks v1alpha1.OnecloudClusterSpec
 	legacy v1alpha1.Legacy

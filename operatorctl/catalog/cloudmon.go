@@ -2,12 +2,9 @@
 
 package catalog
 
-import (
-	corev1 "k8s.io/api/core/v1"
+import "yunion.io/x/ocadm/operatorctl/component"
 
-	"yunion.io/x/ocadm/operatorctl/component"
-)
-
+// cloudmon also pings the addresses of the cloud's networks, by default before v4.0.
 func cloudmon() component.Component {
 	return service(30931, component.Component{
 		Name: "cloudmon", Summary: "collects metrics of other clouds",
@@ -20,12 +17,4 @@ func cloudmon() component.Component {
 		Config:   &component.Config{Groups: noDatabase},
 		Account:  &component.Account{User: "cloudmon"},
 	})
-}
-
-// pings allows raw sockets: it pings the addresses of the cloud's networks, by default before v4.0.
-func pings() *corev1.SecurityContext {
-	return &corev1.SecurityContext{
-		AllowPrivilegeEscalation: new(false),
-		Capabilities:             &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}, Add: []corev1.Capability{"NET_RAW"}},
-	}
 }

@@ -18,6 +18,7 @@ func region() component.Component {
 		Workload: component.Workload{
 			DBInit: true, ReadReplicas: true, EtcdTLS: true, Locks: true, ServiceAccount: regionRights, PriorityClass: cloudCritical, CPU: "50m", Memory: "200Mi",
 			DNSOptions: []corev1.PodDNSConfigOption{{Name: "ndots", Value: new("2")}},
+			Security:   pings(), // a host that has left etcd counts as down, and its servers move, only if it does not answer a ping
 		},
 		Config:    &component.Config{Groups: withClickHouse, Options: regionOptions},
 		Database:  &component.Database{Name: "yunioncloud"},

@@ -71,12 +71,13 @@ func TestPortsWithoutAuthenticationCanBeClosed(t *testing.T) {
 }
 
 // Capabilities without which a program fails: dropbear in climc sets the user and groups of each shell of the console and listens on port 22
-// (build/climc/root/opt/climc-entrypoint.sh and pkg/mcclient/modules/webconsole of Cloudpods), and cloudmon pings (pkg/cloudmon/misc/pingutils.go).
+// (build/climc/root/opt/climc-entrypoint.sh and pkg/mcclient/modules/webconsole of Cloudpods), and cloudmon and region ping
+// (pkg/cloudmon/misc/pingutils.go, pkg/compute/models/host_health.go).
 func TestProgramsHaveTheirCapabilities(t *testing.T) {
 	cluster := resolved(t, "testdata/ce/cr.yaml")
 	in := component.Inputs{Cluster: cluster, Credentials: component.Placeholders(cluster)}
 	for name, needs := range map[string][]corev1.Capability{
-		"climc": {"SETUID", "SETGID", "CHOWN", "NET_BIND_SERVICE"}, "cloudmon": {"NET_RAW"},
+		"climc": {"SETUID", "SETGID", "CHOWN", "NET_BIND_SERVICE"}, "cloudmon": {"NET_RAW"}, "region": {"NET_RAW"},
 	} {
 		o, err := render.Component(cluster.Components[name], in)
 		if err != nil {
