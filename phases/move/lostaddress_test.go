@@ -126,6 +126,38 @@ func TestPodsOfALostAddress(t *testing.T) {
 	}
 }
 
+// A node that follows restarts the agent that keeps the addresses of the control-plane nodes from its start: with former ones only, it would take the
+// next outage of etcd for one of the node's network, and stop the node's servers (OnKeepaliveFailure in pkg/hostman/host_health of Cloudpods, v4.0.3).
+func TestFollowingRestartsTheHealthAgent(t *testing.T) {
+	var pods []corev1.Pod
+	for _, name := range []string{"host", "host-health"} {
+		pods = append(pods, corev1.Pod{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "onecloud", Name: name, UID: types.UID(name), Labels: map[string]string{"app": name}},
+			Spec:       corev1.PodSpec{HostNetwork: true}, Status: corev1.PodStatus{StartTime: &metav1.Time{Time: since.Add(-time.Hour)}},
+		})
+	}
+	api := &podServer{pods: pods}
+	server := httptest.NewServer(api)
+	t.Cleanup(server.Close)
+	h := worker(t)
+	ask(t, h, server.URL)
+	m := &Move{Host: h, Follow: true, record: record{From: "10.0.0.1", To: "10.0.0.2", Follow: true, Since: since}}
+	if s := podsStep().Skip; s != nil && s(m) != "" {
+		t.Fatalf("skipped: %s", s(m))
+	}
+	if err := begin(t.Context(), m, workflow.Discard{}); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if err := podsStep().Run(t.Context(), m, workflow.Discard{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if !slices.Equal(api.deleted, []string{"host-health"}) || api.failed != nil {
+		t.Errorf("deleted %q, %v", api.deleted, api.failed)
+	}
+}
+
 // A control-plane node whose etcd does not answer cannot be moved in place: it gets its lost address back, on the interface and in the network of the new one.
 func TestLostAddressIsReassigned(t *testing.T) {
 	const command = "ip address add 10.0.0.7/23 dev eth1"

@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/internal/kube"
 	"yunion.io/x/ocadm/internal/wait"
 	"yunion.io/x/ocadm/internal/workflow"
@@ -137,7 +138,12 @@ func uids(pods []corev1.Pod) (out []types.UID) {
 	return out
 }
 
-// hostPods returns the pods in this machine's network, except static pods.
+// healthAgent is the agent of compute nodes that reads the addresses of the control-plane nodes once, when it starts. While etcd is away for some
+// seconds and none of them answers a ping, it stops the servers of its node: Cloudpods, pkg/hostman/host_health/health_manager.go.
+const healthAgent = "host-health"
+
+// hostPods returns the pods in this machine's network that use the address, except static pods. If only the control plane's address changes, that is
+// the health agent.
 func (m *Move) hostPods(ctx context.Context) ([]corev1.Pod, error) {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
@@ -147,7 +153,7 @@ func (m *Move) hostPods(ctx context.Context) ([]corev1.Pod, error) {
 	}
 	list, err := kube.PodsOn(ctx, c, m.Host.Config.Node.Name)
 	return slices.DeleteFunc(list, func(p corev1.Pod) bool {
-		return !p.Spec.HostNetwork || p.Annotations[corev1.MirrorPodAnnotationKey] != ""
+		return !p.Spec.HostNetwork || p.Annotations[corev1.MirrorPodAnnotationKey] != "" || m.Follow && p.Labels[v1alpha1.LabelApp] != healthAgent
 	}), err
 }
 
@@ -210,10 +216,10 @@ func (m *Move) node(ctx context.Context) (*corev1.Node, *coordinationv1.Lease, e
 	return &n, &lease, errors.Join(c.Get(ctx, client.ObjectKey{Name: name}, &n), c.Get(ctx, client.ObjectKey{Namespace: corev1.NamespaceNodeLease, Name: name}, &lease))
 }
 
-// podsStep deletes the pods in this machine's network that were started with the former address.
+// podsStep deletes the pods that were started with the former address, see hostPods.
 func podsStep() Step {
 	return Step{
-		Name: "pods", Short: "Restart the pods that use the address of this node", Timeout: 5 * time.Minute, Skip: ownAddress,
+		Name: "pods", Short: "Restart the pods that use the former address", Timeout: 5 * time.Minute,
 		Run: func(ctx context.Context, m *Move, r workflow.Reporter) error {
 			old, err := m.oldPods(ctx)
 			if err != nil {
