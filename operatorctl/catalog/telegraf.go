@@ -45,7 +45,9 @@ func telegrafSidecars() []component.Sidecar {
 			}},
 		},
 		{
-			Name: "telegraf-raid-plugin", SpecKey: "telegraf.TelegrafRaid", Mounts: true,
+			// It ends without the name of its node. Its image has no command, and the programs of RAID controllers need their devices.
+			Name: "telegraf-raid-plugin", SpecKey: "telegraf.TelegrafRaid", Mounts: true, Privileged: true,
+			Command: []string{"/opt/yunion/bin/telegraf-raid-plugin"}, Env: onNodeEnv,
 			Image: component.Image{Tag: "v4.0-20260115.0", Older: []component.OlderTag{
 				{Until: "v3.4", Tag: "release-1.5.2"}, {Until: "v3.7", Tag: "release-1.6.3"}, {Until: "v3.8", Tag: "release-1.6.4"}, {Until: "v3.10", Tag: "release-1.6.5"},
 			}},
@@ -63,9 +65,13 @@ func telegrafEnv(component.Inputs) []corev1.EnvVar {
 }
 
 func telegrafInitEnv(in component.Inputs) []corev1.EnvVar {
+	return append(onNodeEnv(in), corev1.EnvVar{Name: "INFLUXDB_URL", Value: in.Cluster.URL(timeSeriesOf(in.Cluster), "", "")})
+}
+
+// onNodeEnv returns a variable with the name of the pod's node.
+func onNodeEnv(component.Inputs) []corev1.EnvVar {
 	return []corev1.EnvVar{
 		{Name: "NODENAME", ValueFrom: &corev1.EnvVarSource{FieldRef: &corev1.ObjectFieldSelector{APIVersion: "v1", FieldPath: "spec.nodeName"}}},
-		{Name: "INFLUXDB_URL", Value: in.Cluster.URL(timeSeriesOf(in.Cluster), "", "")},
 	}
 }
 

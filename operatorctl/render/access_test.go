@@ -91,3 +91,23 @@ func TestProgramsHaveTheirCapabilities(t *testing.T) {
 		}
 	}
 }
+
+// The RAID plugin ends without NODENAME (cmd/telegraf-raid-plugin/main.go of Cloudpods), its image has no command (build/docker), and it queries
+// controllers through their devices.
+func TestRAIDPluginOfTelegraf(t *testing.T) {
+	cluster := resolved(t, "testdata/choices/cr.yaml")
+	o, err := render.Component(cluster.Components["telegraf"], component.Inputs{Cluster: cluster, Credentials: component.Placeholders(cluster)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	pod := podOf(o.Workload)
+	i := slices.IndexFunc(pod.Containers, func(c corev1.Container) bool { return c.Name == "telegraf-raid-plugin" })
+	if i < 0 {
+		t.Fatal("there is none")
+	}
+	c := pod.Containers[i]
+	named := slices.ContainsFunc(c.Env, func(e corev1.EnvVar) bool { return e.Name == "NODENAME" && e.ValueFrom != nil })
+	if p := c.SecurityContext.Privileged; !named || p == nil || !*p || !slices.Equal(c.Command, []string{"/opt/yunion/bin/telegraf-raid-plugin"}) {
+		t.Errorf("command %q, variables %v, rights %v", c.Command, c.Env, c.SecurityContext)
+	}
+}
