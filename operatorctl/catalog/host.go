@@ -81,7 +81,7 @@ func beforeTheSplit() []component.Sidecar {
 func hostEnv(in component.Inputs) []corev1.EnvVar {
 	return append(ovnEnv(in),
 		corev1.EnvVar{Name: "HOST_SYSTEM_SERVICES_OFF", Value: "host-deployer,host_sdnagent,telegraf"},
-		corev1.EnvVar{Name: "HOST_TELEGRAF_CONFIG_DIR", Value: "/etc/telegraf"})
+		corev1.EnvVar{Name: "HOST_TELEGRAF_CONFIG_DIR", Value: cmp.Or(in.Cluster.Spec.Telegraf.TelegrafConfigDir, "/etc/telegraf")})
 }
 
 // ovnEnv returns the variables with which an agent finds the networks of servers.

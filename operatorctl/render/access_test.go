@@ -111,3 +111,33 @@ func TestRAIDPluginOfTelegraf(t *testing.T) {
 		t.Errorf("command %q, variables %v, rights %v", c.Command, c.Env, c.SecurityContext)
 	}
 }
+
+// The host agent writes telegraf's configuration on its node in this directory (pkg/hostman/system_service/telegraf.go of Cloudpods); there,
+// telegraf-init waits for it.
+func TestHostWritesWhereTelegrafReads(t *testing.T) {
+	for file, dir := range map[string]string{"testdata/ce/cr.yaml": "/etc/telegraf", "testdata/choices/cr.yaml": "/opt/telegraf"} {
+		cluster := resolved(t, file)
+		in := component.Inputs{Cluster: cluster, Credentials: component.Placeholders(cluster)}
+		var got []string
+		for _, name := range []string{"host", "telegraf"} {
+			o, err := render.Component(cluster.Components[name], in)
+			if err != nil {
+				t.Fatal(err)
+			}
+			pod := podOf(o.Workload)
+			for _, e := range pod.Containers[0].Env {
+				if e.Name == "HOST_TELEGRAF_CONFIG_DIR" {
+					got = append(got, e.Value)
+				}
+			}
+			for _, v := range pod.Volumes {
+				if v.Name == "etc-telegraf" {
+					got = append(got, v.HostPath.Path)
+				}
+			}
+		}
+		if !slices.Equal(got, []string{dir, dir}) {
+			t.Errorf("%s: host writes to and telegraf reads from %q", file, got)
+		}
+	}
+}
