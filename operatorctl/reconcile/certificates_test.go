@@ -100,8 +100,8 @@ func TestSuppliedCertificates(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	issue := func(names ...string) *corev1.Secret {
-		pair, err := pki.Issue(ca, pki.Request{CommonName: "cloud", DNSNames: names, NotBefore: b0, Usage: pki.Server})
+	issued := func(small bool, names ...string) *corev1.Secret {
+		pair, err := pki.Issue(ca, pki.Request{CommonName: "cloud", DNSNames: names, NotBefore: b0, Usage: pki.Server, Small: small})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -111,6 +111,7 @@ func TestSuppliedCertificates(t *testing.T) {
 			Namespace: "onecloud", Name: "default-certs", Annotations: map[string]string{v1alpha1.AnnotationSupplied: "true"},
 		}}
 	}
+	issue := func(names ...string) *corev1.Secret { return issued(false, names...) }
 	good := issue("*.onecloud.svc")
 	b := newBench(t, interceptor.Funcs{}, newCloud(), good)
 	b.reconcile()
@@ -129,7 +130,11 @@ func TestSuppliedCertificates(t *testing.T) {
 	delete(missing.Data, "service.key")
 	stranger := issue("*.onecloud.svc")
 	stranger.Data["service.key"] = other.Data["service.key"]
-	for want, s := range map[string]*corev1.Secret{"default-keystone.onecloud.svc": other, "service.key is missing": missing, "belongs to another": stranger} {
+	// apigateway of Cloudpods ends with any other key: vendor/yunion.io/x/pkg/util/seclib/certs.go, DecodePrivateKey, v3.10.16 to v4.0.3.
+	elliptic := issued(true, "*.onecloud.svc")
+	for want, s := range map[string]*corev1.Secret{
+		"default-keystone.onecloud.svc": other, "service.key is missing": missing, "belongs to another": stranger, "service.key is not an RSA key": elliptic,
+	} {
 		b := newBench(t, interceptor.Funcs{}, newCloud(), s)
 		if _, err := b.r.Reconcile(t.Context(), request()); err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), v1alpha1.AnnotationSupplied) {
 			t.Errorf("want %q: %v", want, err)

@@ -3,6 +3,7 @@
 package secrets
 
 import (
+	"crypto/rsa"
 	"crypto/x509"
 	"fmt"
 	"maps"
@@ -286,7 +287,8 @@ func ServiceNames(cluster, namespace string, catalog []component.Component, furt
 	return slices.DeleteFunc(append(names, further...), func(s string) bool { return s == "" })
 }
 
-// usable returns an error if provided certificates cannot be used: a key is missing or does not match, the CA did not sign them, they lack a name.
+// usable returns an error if provided certificates cannot be used: a key is missing or does not match, the CA did not sign them, they lack a name, or the
+// private key is not RSA, the only one with which apigateway starts.
 // Expired ones are usable.
 func usable(s *corev1.Secret, name string, now time.Time) error {
 	for _, key := range []string{keyCACert, keyServiceCert, keyServiceKey} {
@@ -297,6 +299,9 @@ func usable(s *corev1.Secret, name string, now time.Time) error {
 	leaf, err := pki.ParsePair(s.Data[keyServiceCert], s.Data[keyServiceKey])
 	if err != nil {
 		return err
+	}
+	if _, is := leaf.Key.(*rsa.PrivateKey); !is {
+		return fmt.Errorf("key %s is not an RSA key, the only kind that apigateway accepts", keyServiceKey)
 	}
 	chain, err := pki.ParseCerts(s.Data[keyServiceCert])
 	if err != nil {
