@@ -52,7 +52,8 @@ func (a applied) wrote(text string) bool {
 func hostConfValues(c *config.Config) map[string]any {
 	// Otherwise the agent asks the Docker daemon for the node's reserved memory, and exits if there is no daemon (cloudpods,
 	// pkg/hostman/hostinfo/hostinfo.go).
-	v := map[string]any{"disable_probe_kubelet": true}
+	// host-image takes only the options of all services from the ConfigMap (pkg/hostimage/host_image_service.go): without the executor it finds no disk.
+	v := map[string]any{"disable_probe_kubelet": true, "enable_remote_executor": true}
 	if n := c.Node.HostNetworks; len(n) > 0 {
 		v["networks"] = list(n)
 	}

@@ -33,12 +33,12 @@ func TestHostConf(t *testing.T) {
 		"no file, with settings": {"", func(n *config.Node) {
 			n.HostNetworks, n.ListenInterface, n.HostLocalImagePath, n.Hugepages = []string{"eth0/br0/192.0.2.10"}, "br0", []string{"/data"}, "disable"
 		}, "", []string{"networks: [eth0/br0/192.0.2.10]", "listen_interface: br0", "local_image_path: [/data]", "hugepages_option: disable", "disable_probe_kubelet: true",
-			"report_interval: 60", "# Settings of this node's host agent"}, "creates the bridge br0"},
+			"enable_remote_executor: true", "report_interval: 60", "# Settings of this node's host agent"}, "creates the bridge br0"},
 		"the operator's": {nodefiles.Host, func(n *config.Node) { n.HostNetworks = []string{"eth0/br0/192.0.2.10"} }, "", []string{"networks: [eth0/br0/192.0.2.10]"}, ""},
-		"edited": {edited, func(n *config.Node) { n.HostNetworks = []string{"eth0/br0/192.0.2.10"} }, edited + "disable_probe_kubelet: true\n", nil,
+		"edited": {edited, func(n *config.Node) { n.HostNetworks = []string{"eth0/br0/192.0.2.10"} }, edited + "disable_probe_kubelet: true\nenable_remote_executor: true\n", nil,
 			"networks is not changed"},
-		"edited to the same": {edited, func(n *config.Node) { n.HostNetworks = []string{"bond0/br0/192.0.2.10"} }, edited + "disable_probe_kubelet: true\n", nil, ""},
-		"empty":              {"\n", func(*config.Node) {}, "disable_probe_kubelet: true\n", nil, ""},
+		"edited to the same": {edited, func(n *config.Node) { n.HostNetworks = []string{"bond0/br0/192.0.2.10"} }, edited + "disable_probe_kubelet: true\nenable_remote_executor: true\n", nil, ""},
+		"empty":              {"\n", func(*config.Node) {}, "disable_probe_kubelet: true\nenable_remote_executor: true\n", nil, ""},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {

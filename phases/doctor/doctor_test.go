@@ -35,6 +35,7 @@ type machine struct {
 const goodConf = `listen_interface: br0
 networks: [eth0/br0/192.0.2.10]
 disable_probe_kubelet: true
+enable_remote_executor: true
 local_image_path: [/opt/cloud/workspace/disks]
 `
 

@@ -16,11 +16,8 @@ import (
 )
 
 // ineffective lists the options that agents in pods take from the cloud's ConfigMap, whatever host.conf says (cloudpods, pkg/hostman/options: Parse
-// replaces every field of SHostBaseOptions).
-var ineffective = []string{
-	"default_qemu_version", "deploy_concurrent", "disable_local_vpc", "enable_remote_executor", "executor_socket_path", "image_deploy_driver",
-	"manage_ntp_configuration",
-}
+// replaces every field of SHostBaseOptions). host-image reads enable_remote_executor and executor_socket_path in host.conf only.
+var ineffective = []string{"default_qemu_version", "deploy_concurrent", "disable_local_vpc", "image_deploy_driver", "manage_ntp_configuration"}
 
 // nodeConfiguration reads host.conf as the agent does and compares it with the machine.
 func nodeConfiguration(_ context.Context, h *host.Host) []finding.Finding {
