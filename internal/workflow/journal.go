@@ -156,16 +156,10 @@ func (j *FileJournal) Resume(plan string) (*Interrupted, error) {
 	return in, nil
 }
 
-// Completed reports whether any run of one of these plans, with all its phases, ever ended successfully.
+// Completed reports whether any run of these plans ever ended successfully. One of single phases counts, too: a node may have been built by them.
 func (j *FileJournal) Completed(plans ...string) (bool, error) {
 	entries, err := j.Entries()
-	parts := map[string]bool{}
-	for _, e := range entries {
-		parts[e.Run] = parts[e.Run] || e.Part
-	}
-	return slices.ContainsFunc(entries, func(e Entry) bool {
-		return slices.Contains(plans, e.Plan) && e.Event == string(RunDone) && !parts[e.Run]
-	}), err
+	return slices.ContainsFunc(entries, func(e Entry) bool { return slices.Contains(plans, e.Plan) && e.Event == string(RunDone) }), err
 }
 
 // Differences returns how now differs from the inputs of the interrupted run, one line per setting.

@@ -129,10 +129,10 @@ func TestAwaitLock(t *testing.T) {
 	again()
 }
 
-// A single phase that succeeds ends neither the interrupted run of the whole plan nor the plan itself.
+// A single phase that succeeds does not end the interrupted run of the whole plan.
 func TestASinglePhaseIsNotTheWholePlan(t *testing.T) {
 	j := workflow.NewJournal(filepath.Join(t.TempDir(), "journal"))
-	add := func(run string, part bool, events ...EventType) {
+	add := func(run string, part bool, events ...workflow.EventType) {
 		for _, event := range events {
 			e := workflow.Entry{Run: run, Plan: "init", Event: string(event)}
 			if event == workflow.RunStarted {
@@ -153,22 +153,13 @@ func TestASinglePhaseIsNotTheWholePlan(t *testing.T) {
 			t.Errorf("%+v, %v", in, err)
 		}
 	}
-	completed := func(want bool) {
-		t.Helper()
-		if got, err := j.Completed("init"); err != nil || got != want {
-			t.Errorf("%v, %v", got, err)
-		}
-	}
 	add("1", true, workflow.RunStarted, workflow.PhaseStarted, workflow.RunDone)
 	want("")
-	completed(false)
 	add("2", false, workflow.RunStarted, workflow.PhaseStarted, workflow.PhaseFailed)
 	add("3", true, workflow.RunStarted, workflow.PhaseStarted, workflow.PhaseFailed)
 	want("3", "phase-2", "phase-3")
 	add("4", true, workflow.RunStarted, workflow.PhaseStarted, workflow.RunDone)
 	want("2", "phase-2", "phase-3", "phase-4")
-	completed(false)
 	add("5", false, workflow.RunStarted, workflow.PhaseStarted, workflow.RunDone)
 	want("")
-	completed(true)
 }
