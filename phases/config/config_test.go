@@ -188,6 +188,7 @@ func TestErrorsNameFlagAndKey(t *testing.T) {
 		"two passwords":    {func(c *config.Config) { c.Database.Password, c.Database.PasswordFile = "x", "/y" }, "given twice"},
 		"no storage":       {func(c *config.Config) { c.Addons.Storage = "none" }, "needs storage"},
 		"labels":           {func(c *config.Config) { c.Node.Labels = []string{"a"} }, "not key=value"},
+		"reserved labels":  {func(c *config.Config) { c.Node.Labels = []string{"node-role.kubernetes.io/worker="} }, "set it later"},
 		"contrary labels":  {func(c *config.Config) { c.Node.Labels = []string{"a=1", "a=2"} }, "a is given twice"},
 		"endpoint":         {func(c *config.Config) { c.Cluster.ControlPlaneEndpoint = "a:b:c" }, "--control-plane-endpoint"},
 		"storage size":     {func(c *config.Config) { c.Database.StorageSize = "lots" }, "--mysql-storage-size"},

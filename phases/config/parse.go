@@ -12,6 +12,8 @@ import (
 	"strconv"
 	"strings"
 
+	"k8s.io/kubelet/pkg/apis"
+
 	"yunion.io/x/ocadm/internal/images"
 )
 
@@ -139,24 +141,27 @@ func CIDRs(s string) ([]netip.Prefix, error) {
 // ImageName returns the name of an image without registry, path, tag and digest: "keystone" for "registry.example.org:5000/cloud/keystone:v4".
 func ImageName(ref string) string { return path.Base(images.Split(ref).Repository) }
 
-// Label parses the key=value of a node label.
+// Label parses the key=value of a node label. It refuses those of Kubernetes that a kubelet may not set, because it would not start.
 func Label(s string) (key, value string, err error) {
 	key, value, ok := strings.Cut(s, "=")
 	if !ok {
 		return "", "", fmt.Errorf("%q is not key=value", s)
 	}
-	name := key
-	if prefix, rest, ok := strings.Cut(key, "/"); ok {
-		if err := NodeName(prefix); err != nil {
-			return "", "", fmt.Errorf("the label's prefix: %w", err)
-		}
-		name = rest
+	prefix, name, prefixed := strings.Cut(key, "/")
+	if !prefixed {
+		name = key
+	} else if err := NodeName(prefix); err != nil {
+		return "", "", fmt.Errorf("the label's prefix: %w", err)
 	}
 	if !labelKey.MatchString(name) {
 		return "", "", fmt.Errorf("%q is not a valid label name", key)
 	}
 	if !labelVal.MatchString(value) {
 		return "", "", fmt.Errorf("%q is not a valid label value", value)
+	}
+	domain := "." + prefix
+	if prefixed && (strings.HasSuffix(domain, ".kubernetes.io") || strings.HasSuffix(domain, ".k8s.io")) && !apis.IsKubeletLabel(key) {
+		return "", "", fmt.Errorf("a kubelet does not start with label %s: set it later, with kubectl label node NAME %s", key, s)
 	}
 	return key, value, nil
 }
