@@ -9,10 +9,12 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"yunion.io/x/ocadm/cmd"
 	runner "yunion.io/x/ocadm/internal/exec"
@@ -97,9 +99,15 @@ func (l *lines) Write(p []byte) (int, error) {
 
 func (l *lines) await(t *testing.T, part string) {
 	t.Helper()
-	for line := range l.seen {
-		if strings.Contains(line, part) {
-			return
+	late := time.After(time.Minute)
+	for {
+		select {
+		case line := <-l.seen:
+			if strings.Contains(line, part) {
+				return
+			}
+		case <-late:
+			t.Fatalf("no line with %q within a minute", part)
 		}
 	}
 }
@@ -137,6 +145,9 @@ func TestFirstInterruptLetsThePhaseFinish(t *testing.T) {
 
 // A terminal that closes, perhaps with several signals, does not end a phase in the middle.
 func TestClosedTerminalLetsThePhaseFinish(t *testing.T) {
+	hangUps := make(chan os.Signal, 1)
+	signal.Notify(hangUps, syscall.SIGHUP) // the program would inherit that it is ignored, if the tests run under nohup
+	defer signal.Stop(hangUps)
 	dir, c, out := interruptible(t)
 	if err := syscall.Kill(c.Process.Pid, syscall.SIGHUP); err != nil {
 		t.Fatal(err)
