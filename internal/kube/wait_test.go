@@ -57,7 +57,7 @@ func TestWaitForPausesBetweenBriefWatches(t *testing.T) {
 	for name, end := range map[string]func(*watch.FakeWatcher){
 		"it ends":        func(w *watch.FakeWatcher) { w.Stop() },
 		"it is too old":  func(w *watch.FakeWatcher) { w.Error(&apierrors.NewResourceExpired("too old").ErrStatus) },
-		"it has expired": func(w *watch.FakeWatcher) { w.Error(&apierrors.NewGone("too old").ErrStatus) },
+		"it has expired": func(w *watch.FakeWatcher) { w.Error(&apierrors.NewResourceExpired("too old").ErrStatus) },
 	} {
 		lists := 0
 		c := interceptor.NewClient(fake.NewClientBuilder().Build(), interceptor.Funcs{
