@@ -16,7 +16,9 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/selection"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
@@ -208,18 +210,16 @@ func (r ComponentRef) Unpaused(ctx context.Context, c client.Client) error {
 // Workloads returns the Deployments, StatefulSets and DaemonSets of the component, its read-only replicas included.
 func (r ComponentRef) Workloads(ctx context.Context, c client.Client) ([]client.Object, error) {
 	var out []client.Object
-	for _, suffix := range []string{"", render.ReplicaSuffix} {
-		for _, list := range []client.ObjectList{&appsv1.DeploymentList{}, &appsv1.StatefulSetList{}, &appsv1.DaemonSetList{}} {
-			if err := c.List(ctx, list, r.labelled(suffix)...); err != nil {
-				return nil, fmt.Errorf("listing the workloads of %s: %w", r.Name, err)
-			}
-			_ = meta.EachListItem(list, func(o runtime.Object) error { // it fails only for non-lists
-				if w, is := o.(client.Object); is && r.has(w) {
-					out = append(out, w)
-				}
-				return nil
-			})
+	for _, list := range []client.ObjectList{&appsv1.DeploymentList{}, &appsv1.StatefulSetList{}, &appsv1.DaemonSetList{}} {
+		if err := c.List(ctx, list, r.labelled("", render.ReplicaSuffix)...); err != nil {
+			return nil, fmt.Errorf("listing the workloads of %s: %w", r.Name, err)
 		}
+		_ = meta.EachListItem(list, func(o runtime.Object) error { // it fails only for non-lists
+			if w, is := o.(client.Object); is && r.has(w) {
+				out = append(out, w)
+			}
+			return nil
+		})
 	}
 	if len(out) == 0 {
 		return nil, finding.New("OCA-7017", fmt.Sprintf("Component %s has no workload in cloud %s", r.Name, r.Cloud),
@@ -255,9 +255,14 @@ func (r ComponentRef) Pod(ctx context.Context, c client.Client, node string) (*c
 		"it is disabled, it waits for another component, or no node has its label", "ocadm cluster status")
 }
 
-// labelled selects objects whose label is that of the component with a suffix.
-func (r ComponentRef) labelled(suffix string) []client.ListOption {
-	return []client.ListOption{client.InNamespace(r.Cloud.Namespace), client.MatchingLabels{v1alpha1.LabelComponent: cmp.Or(r.Label, r.Name) + suffix}}
+// labelled selects objects whose label is that of the component with one of the suffixes.
+func (r ComponentRef) labelled(suffixes ...string) []client.ListOption {
+	var values []string
+	for _, suffix := range suffixes {
+		values = append(values, cmp.Or(r.Label, r.Name)+suffix)
+	}
+	alike, _ := labels.NewRequirement(v1alpha1.LabelComponent, selection.In, values) // it fails only for malformed values
+	return []client.ListOption{client.InNamespace(r.Cloud.Namespace), client.MatchingLabelsSelector{Selector: labels.NewSelector().Add(*alike)}}
 }
 
 // has reports whether a workload or pod with the component's label belongs to the cloud, see component.OfCloud.

@@ -45,7 +45,11 @@ func History(ctx context.Context, c client.Client, key client.ObjectKey) ([]Rele
 	if v, ok := c.(Views); ok {
 		return v.Releases(ctx, key)
 	}
-	status, err := Get(ctx, c, key)
+	u, err := get(ctx, c, key)
+	if err != nil {
+		return nil, err
+	}
+	status, err := statusOf(u.Object)
 	if err != nil {
 		return nil, err
 	}

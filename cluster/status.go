@@ -65,8 +65,6 @@ type Status struct {
 	counted bool
 	// rollout is the name of the operation that Operation describes.
 	rollout string
-	// paused is true if the operator leaves the whole cloud alone.
-	paused bool
 }
 
 // Get reads the status of a cloud.
@@ -109,7 +107,9 @@ func statusOf(object map[string]any) (Status, error) {
 	s.NotProven = says(v1alpha1.ConditionBackupProven, metav1.ConditionFalse)
 	s.NodesNotReady = says(v1alpha1.ConditionNodesReady, metav1.ConditionFalse)
 	s.Ignored = says(v1alpha1.ConditionIgnored, metav1.ConditionTrue)
-	s.pause(cr.Annotations)
+	if what, end := pauseOf(&cr); what != "" {
+		s.Paused = what + "; to continue: " + end
+	}
 	if c := meta.FindStatusCondition(cr.Status.Conditions, v1alpha1.ConditionDegraded); c != nil && c.Status == metav1.ConditionTrue {
 		if s.Degraded = true; c.Reason == status.ReasonBlocked {
 			s.Blocked = c.Message
@@ -143,38 +143,37 @@ func statusOf(object map[string]any) (Status, error) {
 	return s, nil
 }
 
-// pause sets what the annotations of the cloud say about a pause.
-func (s *Status) pause(annotations map[string]string) {
-	end := fmt.Sprintf("kubectl -n %s annotate oc %s %s-", s.Namespace, s.Name, v1alpha1.AnnotationPaused)
+// pauseOf describes what the operator leaves alone because of the annotations of a cloud, "" if nothing, and returns the command that ends it.
+func pauseOf(cloud metav1.Object) (what, end string) {
+	annotations := cloud.GetAnnotations()
+	all, names := v1alpha1.Paused(annotations[v1alpha1.AnnotationPaused])
+	end = fmt.Sprintf("kubectl -n %s annotate oc %s %s-", cloud.GetNamespace(), cloud.GetName(), v1alpha1.AnnotationPaused)
 	_, stopped := annotations[v1alpha1.AnnotationPausedBefore]
-	switch what := annotations[v1alpha1.AnnotationPaused]; {
-	case what == "" || what == "false":
-		return
-	case what != "true":
-		s.Paused = "the operator does not change " + what + "; to continue: " + end
-		return
-	case stopped:
-		end = "ocadm cluster start"
+	switch {
+	case all && stopped:
+		return changesNothing, "ocadm cluster start"
+	case all:
+		return changesNothing, end
+	case len(names) > 0:
+		return "the operator does not change " + strings.Join(names, ", "), end
 	}
-	s.paused, s.Paused = true, "the operator changes nothing; to continue: "+end
+	return "", ""
 }
 
-// Unpaused returns a finding if a change of a cloud, or of one of its components, would wait for the end of a pause.
+const changesNothing = "the operator changes nothing"
+
+// Unpaused returns a finding if a change of a cloud, or of a component with one of the given names, would wait for the end of a pause.
 func Unpaused(ctx context.Context, c client.Client, key client.ObjectKey, component ...string) error {
 	u, err := get(ctx, c, key)
 	if err != nil {
 		return err
 	}
-	s, err := statusOf(u.Object)
-	if err != nil {
-		return err
-	}
-	names := strings.FieldsFunc(u.GetAnnotations()[v1alpha1.AnnotationPaused], func(r rune) bool { return r == ',' || r == ' ' })
-	if !s.paused && !slices.ContainsFunc(component, func(name string) bool { return slices.Contains(names, name) }) {
+	all, names := v1alpha1.Paused(u.GetAnnotations()[v1alpha1.AnnotationPaused])
+	if !all && !slices.ContainsFunc(component, func(name string) bool { return slices.Contains(names, name) }) {
 		return nil
 	}
-	what, remedy, _ := strings.Cut(s.Paused, "; to continue: ")
-	return finding.New("OCA-7022", fmt.Sprintf("Cloud %s is paused, so the change has no effect yet", key), what, remedy)
+	what, end := pauseOf(u)
+	return finding.New("OCA-7022", fmt.Sprintf("Cloud %s is paused, so the change has no effect yet", key), what, end)
 }
 
 // Reason explains why it is not Ready, without the number of components: Counts returns that.

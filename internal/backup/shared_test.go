@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// In a directory that others may write to, nobody can prepare the file that the backup is written to.
+// In a directory that others may write to, no other user can prepare the file that the backup is written to.
 func TestPreparedPart(t *testing.T) {
 	dir, elsewhere := t.TempDir(), filepath.Join(t.TempDir(), "elsewhere")
 	if err := os.WriteFile(elsewhere, []byte("content"), 0o600); err != nil {

@@ -134,10 +134,10 @@ func whenCalm(s Step) Step {
 // onTheWay returns what the reconciler still works on, or "": also if the cloud is paused or blocked, or a component was Degraded for as long as a wave
 // must serve. It is pure.
 func onTheWay(cloud *v1alpha1.OnecloudCluster, f forbearance) (what string) {
-	paused := cloud.Annotations[v1alpha1.AnnotationPaused]
+	all, some := v1alpha1.Paused(cloud.Annotations[v1alpha1.AnnotationPaused])
 	degraded := meta.FindStatusCondition(cloud.Status.Conditions, v1alpha1.ConditionDegraded)
 	switch {
-	case paused != "" && paused != "false", degraded != nil && degraded.Reason == status.ReasonBlocked:
+	case all, len(some) > 0, degraded != nil && degraded.Reason == status.ReasonBlocked:
 		return ""
 	case cloud.Status.ObservedGeneration != cloud.Generation:
 		return "the operator has not reconciled the cloud yet"

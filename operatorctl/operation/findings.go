@@ -67,7 +67,7 @@ func unsaved(f facts) finding.List {
 
 // unpaused refuses a cloud that a user has paused: the reconciler would not follow, and the first wave would fail after minutes.
 func unpaused(f facts) finding.List {
-	if f.cloud.Annotations[v1alpha1.AnnotationPaused] != "true" {
+	if all, _ := v1alpha1.Paused(f.cloud.Annotations[v1alpha1.AnnotationPaused]); !all {
 		return nil
 	}
 	return finding.List{finding.New("OCA-7022", "The cloud is paused", "annotation "+v1alpha1.AnnotationPaused+" is true, so nothing would be changed",

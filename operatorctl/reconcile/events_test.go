@@ -168,7 +168,7 @@ func TestStatusOfTheWholeCatalogueIsBounded(t *testing.T) {
 	}
 }
 
-// The API server rejects an event with a longer note, and nobody would be told.
+// The API server rejects an event with a longer note, and no user would see the event.
 func TestNotesOfEventsAreNotTooLong(t *testing.T) {
 	cr := newCloud()
 	var names []string

@@ -5,11 +5,11 @@ package reconcile
 import (
 	"context"
 	"slices"
-	"strings"
 	"time"
 
 	ctrl "sigs.k8s.io/controller-runtime"
 
+	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/internal/wait"
 	"yunion.io/x/ocadm/operatorctl/component"
 	"yunion.io/x/ocadm/operatorctl/status"
@@ -23,17 +23,11 @@ type pause struct {
 	unknown []string
 }
 
-// pausedBy parses the annotation of a cloud: "true" is the whole cloud, otherwise a comma-separated list of components, by name or by block in the
-// spec.
+// pausedBy finds the components that the annotation of a cloud names.
 func pausedBy(annotation string, catalog []component.Component) pause {
-	switch strings.TrimSpace(annotation) {
-	case "true":
-		return pause{all: true}
-	case "", "false":
-		return pause{}
-	}
-	p := pause{components: map[string]bool{}}
-	for name := range strings.FieldsFuncSeq(annotation, func(r rune) bool { return r == ',' || r == ' ' }) {
+	all, names := v1alpha1.Paused(annotation)
+	p := pause{all: all, components: map[string]bool{}}
+	for _, name := range names {
 		found := false
 		for _, c := range catalog {
 			if c.Name == name || c.SpecKey == name {

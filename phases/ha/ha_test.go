@@ -222,7 +222,7 @@ func TestEnableRefusals(t *testing.T) {
 	}
 }
 
-// The only control-plane node lets nobody reach its etcd, and hears no VRRP. With ufw, ocadm cannot change that: another node could not join, and would
+// The only control-plane node accepts no connections to its etcd, and hears no VRRP. With ufw, ocadm cannot change that: another node could not join, and would
 // hold the virtual address as well.
 func TestEnableBehindUFW(t *testing.T) {
 	const open = "2379/tcp ALLOW Anywhere\n2380/tcp ALLOW Anywhere\n"

@@ -33,6 +33,20 @@ func (e env) anew() *mysql.Admin {
 	return a
 }
 
+// copyA copies the tables of database a to copy_a. The objects that depend on them wait for Finish of the loader.
+func copyA(t *testing.T, a *mysql.Admin) *Loader {
+	t.Helper()
+	l, err := NewLoader(t.Context(), a, func(d string) string { return "copy_" + d })
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(l.Close)
+	if _, err := Dump(t.Context(), a, []string{"a"}, func(p Piece) error { return l.Load(t.Context(), clone(p)) }); err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
 // TestLargeRow checks that a row is loaded that is larger than what the driver sends by default, if the server accepts it.
 func TestLargeRow(t *testing.T) {
 	e := setUp(t)
@@ -42,14 +56,7 @@ func TestLargeRow(t *testing.T) {
 	if _, err := server.Execute(t.Context(), "INSERT INTO a.t VALUES (REPEAT('x', 70 << 20))", "CREATE DATABASE copy_a"); err != nil {
 		t.Fatal(err)
 	}
-	l, err := NewLoader(t.Context(), a, func(d string) string { return "copy_" + d })
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	if _, err := Dump(t.Context(), a, []string{"a"}, func(p Piece) error { return l.Load(t.Context(), clone(p)) }); err != nil {
-		t.Error(err)
-	}
+	copyA(t, a)
 }
 
 // TestCharacterSetOfServer checks that no character is lost if the server ignores the character set that a client names in its greeting.
@@ -68,14 +75,7 @@ func TestCharacterSetOfServer(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = a.Close() })
-	l, err := NewLoader(t.Context(), a, func(d string) string { return "copy_" + d })
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	if _, err := Dump(t.Context(), a, []string{"a"}, func(p Piece) error { return l.Load(t.Context(), clone(p)) }); err != nil {
-		t.Fatal(err)
-	}
+	copyA(t, a)
 	if got, err := s.Execute(t.Context(), "SELECT HEX(v) FROM copy_a.t"); err != nil || got != "F09F9880\n" {
 		t.Errorf("%q %v", got, err)
 	}
@@ -114,14 +114,7 @@ func TestIdleLoader(t *testing.T) {
 	e.run("CREATE DATABASE a CHARACTER SET utf8mb4", "CREATE TABLE a.t (id INT PRIMARY KEY)", "CREATE VIEW a.v AS SELECT id FROM a.t", "CREATE DATABASE copy_a")
 	e.global("wait_timeout", "1")
 	a := e.anew()
-	l, err := NewLoader(t.Context(), a, func(d string) string { return "copy_" + d })
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	if _, err := Dump(t.Context(), a, []string{"a"}, func(p Piece) error { return l.Load(t.Context(), clone(p)) }); err != nil {
-		t.Fatal(err)
-	}
+	l := copyA(t, a)
 	time.Sleep(3 * time.Second)
 	if err := l.Finish(t.Context()); err != nil {
 		t.Error(err)
