@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -251,6 +253,7 @@ func testRefusals(t *testing.T, c *fakecloudtest.Cloud) {
 		{"wrong database password", "logger", []map[string]any{account, database, c.Certificate("logger"), {"sql_connection": strings.Replace(database["sql_connection"].(string), "-pw@", "-px@", 1)}}, nil, "database schema not in sync!"},
 		{"colon in password", "logger", []map[string]any{account, database, c.Certificate("logger"), {"sql_connection": strings.Replace(database["sql_connection"].(string), "-pw@", "-p:w@", 1)}}, nil, "cannot be split"},
 		{"no database, sync", "apigateway", []map[string]any{account}, []string{"--auto-sync-table"}, "Unknown optional argument --auto-sync-table"},
+		{"small key", "apigateway", []map[string]any{account, c.SmallCertificate("apigateway")}, nil, "decodePrivateKey: not an RSA key"},
 		{"no datadir", "glance", []map[string]any{account, database, c.Certificate("glance")}, nil, "missing FilesystemStoreDatadir"},
 		{"monitor without tsdb", "monitor", []map[string]any{account, database, c.Certificate("monitor")}, nil, "no endpoint of victoria-metrics or influxdb"},
 	} {
@@ -260,6 +263,13 @@ func testRefusals(t *testing.T, c *fakecloudtest.Cloud) {
 				t.Errorf("exit %d, want 1 with %q:\n%s", code, tc.want, p.Output())
 			}
 		})
+	}
+	options := map[string]any{"port": 1, "sql_connection": c.Database("yunioncloud", "rg@pw"), "auto_sync_table": true}
+	conf := c.Config("refused", options, c.Account("regionadmin", "region-pw"), c.Certificate("region"))
+	unable := exec.CommandContext(t.Context(), "setpriv", "--bounding-set=-net_raw", "--inh-caps=-all", filepath.Join(c.Dir, "region"), "--config", conf)
+	unable.Env = append(os.Environ(), "STANDIN_CLUSTER="+fakecloudtest.Cluster, "STANDIN_NAMESPACE="+fakecloudtest.Namespace)
+	if out, err := unable.CombinedOutput(); err == nil || !strings.Contains(string(out), "which needs NET_RAW") {
+		t.Errorf("region without NET_RAW: %v\n%s", err, out)
 	}
 	missing := c.Start("logger", "--config", "/nowhere/logger.conf")
 	if code := missing.Wait(); code != 1 {

@@ -12,10 +12,12 @@
 //   - a certificate must name <cluster>-<component>, .namespace and .namespace.svc, match ssl_ca_certs and not be expired;
 //   - its clients verify certificates;
 //   - it refuses two keystone endpoints for the same service, region and interface;
-//   - the scheduler and others that share region's database refuse to start before region has created its tables.
+//   - the scheduler and others that share region's database refuse to start before region has created its tables;
+//   - region and cloudmon refuse to start if they may not ping; the real ones start, and region then leaves servers on a dead host.
 //
 // As the real services do, it authorizes every call by the caller's policies (package rest), reads a body only if it has a length and the type
-// application/json, expects bytes as arrays of numbers, and fails on passwords that the gateway's AES-CBC cannot decode.
+// application/json, expects bytes as arrays of numbers, and fails on passwords that the gateway's AES-CBC cannot decode. The gateway accepts only an
+// RSA key.
 //
 // rest.FindOwner derives its cluster and namespace. Package servicespec has a row for each program.
 package main

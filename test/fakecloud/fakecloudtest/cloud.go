@@ -66,11 +66,22 @@ func (c *Cloud) AuthURL() string { return fmt.Sprintf("https://localhost:%d/v3",
 // Certificate issues a service certificate for the components and loopback, and returns the options that use it.
 func (c *Cloud) Certificate(components ...string) map[string]any {
 	c.t.Helper()
+	return c.certificate(false, components)
+}
+
+// SmallCertificate is Certificate with an ECDSA key.
+func (c *Cloud) SmallCertificate(components ...string) map[string]any {
+	c.t.Helper()
+	return c.certificate(true, components)
+}
+
+func (c *Cloud) certificate(small bool, components []string) map[string]any {
+	c.t.Helper()
 	dns := []string{"localhost"}
 	for _, component := range components {
 		dns = append(dns, pki.ServiceNames(Cluster+"-"+component, Namespace)...)
 	}
-	pair, err := pki.Issue(c.CA, pki.Request{CommonName: "service", DNSNames: dns, IPs: []net.IP{net.IPv4(127, 0, 0, 1)}, NotBefore: time.Now()})
+	pair, err := pki.Issue(c.CA, pki.Request{CommonName: "service", DNSNames: dns, IPs: []net.IP{net.IPv4(127, 0, 0, 1)}, NotBefore: time.Now(), Small: small})
 	if err != nil {
 		c.t.Fatal(err)
 	}

@@ -5,10 +5,12 @@ package program
 import (
 	"cmp"
 	"context"
+	"crypto/rsa"
 	"crypto/tls"
 	"errors"
 	"fmt"
 	"log"
+	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -113,7 +115,15 @@ func (m Machine) loadTLS(p servicespec.Spec, options servicespec.Values) (*tls.C
 		component += "-slave"
 	}
 	owner := rest.FindOwner(component, options.Text("auth_url", ""), hostname, string(resolv))
-	return rest.LoadTLS(m.path(options.Text(p.CertKey, "")), m.path(options.Text(p.KeyKey, "")), m.path(options.Text("ssl_ca_certs", "")), owner)
+	config, err := rest.LoadTLS(m.path(options.Text(p.CertKey, "")), m.path(options.Text(p.KeyKey, "")), m.path(options.Text("ssl_ca_certs", "")), owner)
+	if err != nil {
+		return nil, err
+	}
+	// The gateway also encrypts its cookies with this key, and reads only RSA keys.
+	if _, ok := config.Certificates[0].PrivateKey.(*rsa.PrivateKey); p.Component == "apigateway" && !ok {
+		return nil, errors.New("decodePrivateKey: not an RSA key")
+	}
+	return config, nil
 }
 
 // openStore connects to the database and creates the tables, or requires that they exist.
@@ -224,6 +234,8 @@ func checkNeeds(ctx context.Context, m Machine, p servicespec.Spec, options serv
 		return fmt.Errorf("no endpoint of %s", strings.Join(p.NeedsEndpoint, " or "))
 	}
 	switch p.Name {
+	case "region", "cloudmon":
+		return checkRawSocket(ctx)
 	case "glance":
 		return checkDirectory(m.path(options.Text("filesystem_store_datadir", "")))
 	case "esxi-agent":
@@ -232,6 +244,15 @@ func checkNeeds(ctx context.Context, m Machine, p servicespec.Spec, options serv
 		}
 	}
 	return nil
+}
+
+// checkRawSocket opens the socket with which the real program pings hosts (region) and addresses (cloudmon).
+func checkRawSocket(ctx context.Context) error {
+	conn, err := (&net.ListenConfig{}).ListenPacket(ctx, "ip4:icmp", "0.0.0.0")
+	if err != nil {
+		return fmt.Errorf("opening socket for pings, which needs NET_RAW: %w", err)
+	}
+	return conn.Close()
 }
 
 func checkDirectory(dir string) error {
