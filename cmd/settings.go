@@ -10,6 +10,7 @@ import (
 	"io"
 	"os"
 	"reflect"
+	"slices"
 	"strings"
 	"time"
 
@@ -285,9 +286,19 @@ func (a *app) password(fs *pflag.FlagSet, cfg *config.Config) error {
 		a.warn("--%s exposes the password in the process list and leaves it in your shell history; "+
 			"use --mysql-password-file FILE (- reads standard input)", passwordFlag)
 	}
+	if d := &cfg.Database; d.Password != "" && d.PasswordFile != "" {
+		switch clear, file := sourceRank(fs, "database.password"), sourceRank(fs, "database.passwordFile"); {
+		case clear > file:
+			d.PasswordFile = ""
+		case clear < file:
+			d.Password = ""
+		default:
+			return nil // Validate reports it
+		}
+	}
 	name := cfg.Database.PasswordFile
-	if name == "" || cfg.Database.Password != "" && fs.Changed(passwordFlag) {
-		return nil // both given: Validate reports it
+	if name == "" {
+		return nil
 	}
 	in := a.In
 	if name != "-" {
@@ -307,6 +318,18 @@ func (a *app) password(fs *pflag.FlagSet, cfg *config.Config) error {
 	}
 	cfg.Database.Password, cfg.Database.PasswordFile = string(bytes.TrimRight(raw, "\r\n")), ""
 	return nil
+}
+
+// sourceRank orders the sources of a setting that has a value: a flag, an environment variable, the configuration file.
+func sourceRank(fs *pflag.FlagSet, key string) int {
+	s := config.Find(key)
+	switch {
+	case fs.Changed(s.Flag):
+		return 2
+	case slices.ContainsFunc(s.Envs(), func(name string) bool { return os.Getenv(name) != "" }):
+		return 1
+	}
+	return 0
 }
 
 func (a *app) warn(format string, args ...any) {

@@ -66,6 +66,8 @@ type createdToken struct {
 	JoinCommand string    `json:"joinCommand,omitempty"`
 	// CertificateKey is for the join command of a control-plane node.
 	CertificateKey string `json:"certificateKey,omitempty"`
+	// DryRun is set if nothing was created. Then the token is empty unless the user gave one.
+	DryRun bool `json:"dryRun,omitempty"`
 }
 
 func newTokenCreate(a *app, open openCluster) *cobra.Command {
@@ -99,6 +101,13 @@ func newTokenCreate(a *app, open openCluster) *cobra.Command {
 				return misused(fmt.Sprintf("--ttl %s is negative", o.TTL), "for example --ttl 2h; 0 never expires")
 			}
 			o.Forever = c.Flags().Changed("ttl") && o.TTL == 0
+			t, err := kubernetes.PlanToken(o, time.Now())
+			if err != nil {
+				return err
+			}
+			if (printJoin || download) && !t.Usable() {
+				return misused("a machine cannot join with this token", "leave out --usages, or --print-join-command and --with-download")
+			}
 			h, client, err := open(c.Context())
 			if err != nil {
 				return err
@@ -112,9 +121,9 @@ func newTokenCreate(a *app, open openCluster) *cobra.Command {
 				}
 			}
 			if dryRun {
-				_, err := fmt.Fprintln(a.Out, "would create a token")
-				return err
+				return a.print(output, createdToken{Token: strings.Join(args, ""), Expires: t.Expires, DryRun: true}, func(p *page) { p.line("would create a token") })
 			}
+			o.Token = t.String()
 			made, err := a.makeToken(c.Context(), h, client, o, roles, printJoin || download || output.String() != "text")
 			if err != nil {
 				return err
@@ -190,11 +199,6 @@ func (a *app) makeToken(ctx context.Context, h *host.Host, c client.Client, o ku
 	join bool) (createdToken, error) {
 	var made createdToken
 	var err error
-	if o.Token == "" {
-		if o.Token, err = kubernetes.GenerateToken(); err != nil {
-			return made, err
-		}
-	}
 	if join {
 		if made.JoinCommand, err = kubernetes.JoinCommandFor(ctx, h, o.Token, roles); err != nil {
 			return made, noCluster(err)

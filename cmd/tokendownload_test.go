@@ -16,8 +16,9 @@ import (
 	"yunion.io/x/ocadm/phases/host"
 )
 
-// Without a depot, no command that downloads from it is printed, and no token is created for it.
-func TestDownloadWithoutDepot(t *testing.T) {
+// createTokenHere runs "token create" on a control-plane node without a depot.
+func createTokenHere(t *testing.T, args ...string) (string, []corev1.Secret, error) {
+	t.Helper()
 	cfg := config.Default()
 	h, err := host.Fake(t.Context(), t.TempDir(), &cfg, &host.Recorder{})
 	if err != nil {
@@ -30,14 +31,34 @@ func TestDownloadWithoutDepot(t *testing.T) {
 		k, err := h.Kube(ctx)
 		return h, k, err
 	})
-	c.SetArgs([]string{"--print-join-command", "--with-download"})
+	c.SetArgs(args)
 	c.SilenceUsage, c.SilenceErrors = true, true
 	err = c.ExecuteContext(t.Context())
-	if list := finding.Of(err); len(list) != 1 || list[0].Code != "OCA-2317" || out.Len() > 0 {
-		t.Errorf("%q, %v", out.String(), err)
-	}
 	var secrets corev1.SecretList
-	if err := k.List(t.Context(), &secrets); err != nil || len(secrets.Items) > 0 {
-		t.Errorf("%d tokens, %v", len(secrets.Items), err)
+	if err := k.List(t.Context(), &secrets); err != nil {
+		t.Fatal(err)
+	}
+	return out.String(), secrets.Items, err
+}
+
+// Without a depot, no command that downloads from it is printed, and no token is created for it.
+func TestDownloadWithoutDepot(t *testing.T) {
+	out, secrets, err := createTokenHere(t, "--print-join-command", "--with-download")
+	if list := finding.Of(err); len(list) != 1 || list[0].Code != "OCA-2317" || out != "" || len(secrets) > 0 {
+		t.Errorf("%q, %d tokens, %v", out, len(secrets), err)
+	}
+}
+
+// A dry run checks the token, prints the requested format, and creates nothing.
+func TestTokenDryRun(t *testing.T) {
+	out, secrets, err := createTokenHere(t, "--dry-run", "-o", "json", "--ttl", "0")
+	if err != nil || strings.Join(strings.Fields(out), "") != `{"token":"","dryRun":true}` || len(secrets) > 0 {
+		t.Errorf("%q, %d tokens, %v", out, len(secrets), err)
+	}
+	if _, _, err := createTokenHere(t, "--dry-run", "--usages", "sign"); len(finding.Of(err)) != 1 || finding.Of(err)[0].Code != "OCA-0301" {
+		t.Errorf("an unknown usage: %v", err)
+	}
+	if _, secrets, err := createTokenHere(t, "--usages", "signing", "--print-join-command"); err == nil || len(secrets) > 0 {
+		t.Errorf("a join command with a token with which no machine joins: %v", err)
 	}
 }

@@ -3,7 +3,9 @@
 package kubernetes
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -35,9 +37,12 @@ func (t Token) String() string { return t.ID + "." + t.Secret }
 
 // Joins reports whether a machine can join with the token at this time.
 func (t Token) Joins(now time.Time) bool {
-	return (t.Expires.IsZero() || t.Expires.After(now)) &&
-		slices.Contains(t.Usages, "signing") && slices.Contains(t.Usages, "authentication") &&
-		slices.Contains(t.Groups, defaultTokenGroup)
+	return (t.Expires.IsZero() || t.Expires.After(now)) && t.Usable() && slices.Contains(t.Groups, defaultTokenGroup)
+}
+
+// Usable reports whether the token has the usages with which a machine joins.
+func (t Token) Usable() bool {
+	return slices.Contains(t.Usages, "signing") && slices.Contains(t.Usages, "authentication")
 }
 
 const defaultTokenGroup = bootstrapapi.BootstrapDefaultGroup + ":kubeadm:default-node-token"
@@ -67,6 +72,22 @@ func GenerateToken() (string, error) {
 
 // CreateToken creates a token in the cluster.
 func CreateToken(ctx context.Context, c client.Client, o TokenOptions, now time.Time) (Token, error) {
+	t, err := PlanToken(o, now)
+	if err != nil {
+		return Token{}, err
+	}
+	if err := c.Create(ctx, bootstraptokenv1.BootstrapTokenToSecret(t.bootstrap())); err != nil {
+		if apierrors.IsAlreadyExists(err) {
+			return Token{}, finding.Errorf("OCA-4120", fmt.Sprintf("A token with the ID %q exists already", t.ID),
+				"ocadm token delete "+t.ID, "creating the token's Secret: %w", err)
+		}
+		return Token{}, fmt.Errorf("creating the Secret of token %q: %w", t.ID, err)
+	}
+	return t, nil
+}
+
+// PlanToken returns the token that CreateToken would create.
+func PlanToken(o TokenOptions, now time.Time) (Token, error) {
 	if o.Token == "" {
 		var err error
 		if o.Token, err = GenerateToken(); err != nil {
@@ -77,28 +98,36 @@ func CreateToken(ctx context.Context, c client.Client, o TokenOptions, now time.
 	if err != nil {
 		return Token{}, finding.New("OCA-0301", "The token is malformed", "a token is [a-z0-9]{6}.[a-z0-9]{16}", "ocadm token generate")
 	}
-	t := bootstraptokenv1.BootstrapToken{Token: id, Description: o.Description, Usages: o.Usages, Groups: o.Groups}
+	t := Token{ID: id.ID, Secret: id.Secret, Description: o.Description, Usages: o.Usages, Groups: o.Groups}
 	if len(t.Usages) == 0 {
 		t.Usages = tokenUsages()
 	}
 	if len(t.Groups) == 0 {
 		t.Groups = tokenGroups()
 	}
+	// The API server stores a token with other values, and then ignores it.
+	err = bootstraputil.ValidateUsages(t.Usages)
+	for _, group := range t.Groups {
+		err = errors.Join(err, bootstraputil.ValidateBootstrapGroupName(group))
+	}
+	if err != nil {
+		return Token{}, finding.New("OCA-0301", "The token's usages or groups are not valid", err.Error(), "ocadm token create --help")
+	}
 	if !o.Forever {
-		ttl := o.TTL
-		if ttl <= 0 {
-			ttl = defaultTokenTTL
-		}
-		t.Expires = &metav1.Time{Time: now.Add(ttl).UTC().Truncate(time.Second)}
+		t.Expires = now.Add(cmp.Or(max(o.TTL, 0), defaultTokenTTL)).UTC().Truncate(time.Second)
 	}
-	if err := c.Create(ctx, bootstraptokenv1.BootstrapTokenToSecret(&t)); err != nil {
-		if apierrors.IsAlreadyExists(err) {
-			return Token{}, finding.Errorf("OCA-4120", fmt.Sprintf("A token with the ID %q exists already", id.ID),
-				"ocadm token delete "+id.ID, "creating the token's Secret: %w", err)
-		}
-		return Token{}, fmt.Errorf("creating the Secret of token %q: %w", id.ID, err)
+	return t, nil
+}
+
+// bootstrap returns the token in kubeadm's form.
+func (t Token) bootstrap() *bootstraptokenv1.BootstrapToken {
+	out := &bootstraptokenv1.BootstrapToken{
+		Token: &bootstraptokenv1.BootstrapTokenString{ID: t.ID, Secret: t.Secret}, Description: t.Description, Usages: t.Usages, Groups: t.Groups,
 	}
-	return tokenOf(t), nil
+	if !t.Expires.IsZero() {
+		out.Expires = &metav1.Time{Time: t.Expires}
+	}
+	return out
 }
 
 // ListTokens returns the cluster's tokens by ID, skipping malformed Secrets.

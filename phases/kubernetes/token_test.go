@@ -47,6 +47,11 @@ func TestTokens(t *testing.T) {
 	if l := finding.Of(err); len(l) != 1 || l[0].Code != "OCA-4120" || strings.Contains(err.Error(), "ffff") {
 		t.Errorf("a second token of the same ID gives %v", err)
 	}
+	for _, bad := range []TokenOptions{{Usages: []string{"sign"}}, {Groups: []string{"system:masters"}}, {Usages: []string{"signing", "signing "}}} {
+		if _, err := CreateToken(t.Context(), c, bad, now); len(finding.Of(err)) != 1 || finding.Of(err)[0].ExitCode() != finding.ExitConfig {
+			t.Errorf("%+v gives %v", bad, err)
+		}
+	}
 	list, err := ListTokens(t.Context(), c)
 	if err != nil || len(list) != 3 {
 		t.Fatalf("%d tokens, %v", len(list), err)
