@@ -99,6 +99,7 @@ func TestUnhealthyTargetIsProbedOnce(t *testing.T) {
 			t.Errorf("an unhealthy target was asked %d times at once", n)
 		}
 		time.Sleep(time.Minute)
+		synctest.Wait()
 		answer, s.pass.WaitLimit, s.clock = nil, 0, s.clock.Add(time.Minute)
 		for _, o := range s.pass.Run(t.Context(), list) {
 			if o.State != Done {
