@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -50,32 +51,13 @@ func (u *Upgrade) take(ctx context.Context, r workflow.Reporter) error {
 	}
 	lock := &resourcelock.LeaseLock{LeaseMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceSystem, Name: turnLease}, Client: c,
 		LockConfig: resourcelock.ResourceLockConfig{Identity: u.Host.Config.Node.Name}}
-	taken, holder := make(chan struct{}), make(chan string, 1)
-	e, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
-		Lock: lock, LeaseDuration: turnDuration, RenewDeadline: turnRenewal, RetryPeriod: turnRetry, ReleaseOnCancel: true, Name: turnLease,
-		Callbacks: leaderelection.LeaderCallbacks{
-			OnStartedLeading: func(context.Context) { close(taken) },
-			OnStoppedLeading: func() {},
-			OnNewLeader: func(name string) {
-				select {
-				case holder <- name:
-				default:
-				}
-			},
-		},
-	})
+	holder := make(chan string, 1)
+	taken, release, err := hold(ctx, lock, holder)
 	if err != nil {
-		return fmt.Errorf("preparing to wait for other upgrades: %w", err)
+		return err
 	}
-	background, stop := context.WithCancel(context.WithoutCancel(ctx))
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		e.Run(klog.NewContext(background, klog.Logger{})) // errors are reported by steps, not by the library's log
-	}()
 	u.release = func() {
-		stop()
-		<-ended
+		release()
 		u.release = nil
 	}
 	if err := awaitTurn(ctx, u.Host.Config.Node.Name, taken, holder, r); err != nil {
@@ -90,6 +72,41 @@ func (u *Upgrade) take(ctx context.Context, r workflow.Reporter) error {
 		u.release()
 	}
 	return err
+}
+
+// hold takes the lease and keeps it until release. It closes taken once it has the lease, and sends the first holder. If the API server does not answer
+// for longer than turnRenewal, it takes the lease again as soon as it can: the upgrade of this node goes on meanwhile.
+func hold(ctx context.Context, lock resourcelock.Interface, holder chan<- string) (taken <-chan struct{}, release func(), err error) {
+	got := make(chan struct{})
+	first := sync.OnceFunc(func() { close(got) })
+	e, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
+		Lock: lock, LeaseDuration: turnDuration, RenewDeadline: turnRenewal, RetryPeriod: turnRetry, ReleaseOnCancel: true, Name: turnLease,
+		Callbacks: leaderelection.LeaderCallbacks{
+			OnStartedLeading: func(context.Context) { first() },
+			OnStoppedLeading: func() {},
+			OnNewLeader: func(name string) {
+				select {
+				case holder <- name:
+				default:
+				}
+			},
+		},
+	})
+	if err != nil {
+		return nil, nil, fmt.Errorf("preparing to wait for other upgrades: %w", err)
+	}
+	background, stop := context.WithCancel(context.WithoutCancel(ctx))
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		for background.Err() == nil {
+			e.Run(klog.NewContext(background, klog.Logger{})) // errors are reported by steps, not by the library's log
+		}
+	}()
+	return got, func() {
+		stop()
+		<-ended
+	}, nil
 }
 
 // notOvertaken returns a finding if the cluster has got a newer version while this node waited for its turn: the versions were compared before.
