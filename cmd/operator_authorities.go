@@ -48,7 +48,7 @@ func newOperatorShareAuthorities(a *app) *cobra.Command {
 	return c
 }
 
-// leaveControlPlane removes another node from etcd and the VRRP group. With check, it only checks whether etcd survives without the node.
+// leaveControlPlane removes another node from etcd and the VRRP group, and restarts the agents that must know the others. With check, it only checks whether etcd survives without the node.
 func leaveControlPlane(ctx context.Context, node string, check bool, report workflow.Reporter) error {
 	h, err := controlPlaneHost(ctx, check)
 	if err != nil {
@@ -67,7 +67,7 @@ func leaveControlPlane(ctx context.Context, node string, check bool, report work
 	}
 	j := &removal.Job{Host: h, K: k, Is: is}
 	for _, s := range removal.Steps() {
-		if !slices.Contains([]string{"etcd-member", "virtual-address"}, s.Name) {
+		if !slices.Contains([]string{"etcd-member", "virtual-address", "health-agents"}, s.Name) {
 			continue
 		}
 		if done, err := s.Check(ctx, j); done || err != nil {

@@ -47,8 +47,12 @@ func inSystem(o client.Object, name string) check {
 	})
 }
 
-// labelMaster is the label that kubeadm before 1.24 also put on control-plane nodes. Region finds them by it (GET /hosts/k8s-master-node-ips), and host-health does
-// not start without their addresses.
+// HealthAgent is the agent of compute nodes that reads the addresses of the control-plane nodes once, when it starts. While etcd is away for some
+// seconds and none of them answers a ping, it stops the servers of its node: Cloudpods, pkg/hostman/host_health/health_manager.go.
+const HealthAgent = "host-health"
+
+// labelMaster is the label that kubeadm before 1.24 also put on control-plane nodes. Region finds them by it (GET /hosts/k8s-master-node-ips), and
+// HealthAgent does not start without their addresses.
 const labelMaster = "node-role.kubernetes.io/master"
 
 // labelMasterNode labels this node.

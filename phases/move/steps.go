@@ -138,10 +138,6 @@ func uids(pods []corev1.Pod) (out []types.UID) {
 	return out
 }
 
-// healthAgent is the agent of compute nodes that reads the addresses of the control-plane nodes once, when it starts. While etcd is away for some
-// seconds and none of them answers a ping, it stops the servers of its node: Cloudpods, pkg/hostman/host_health/health_manager.go.
-const healthAgent = "host-health"
-
 // hostPods returns the pods in this machine's network that use the address, except static pods. If only the control plane's address changes, that is
 // the health agent.
 func (m *Move) hostPods(ctx context.Context) ([]corev1.Pod, error) {
@@ -153,7 +149,7 @@ func (m *Move) hostPods(ctx context.Context) ([]corev1.Pod, error) {
 	}
 	list, err := kube.PodsOn(ctx, c, m.Host.Config.Node.Name)
 	return slices.DeleteFunc(list, func(p corev1.Pod) bool {
-		return !p.Spec.HostNetwork || p.Annotations[corev1.MirrorPodAnnotationKey] != "" || m.Follow && p.Labels[v1alpha1.LabelApp] != healthAgent
+		return !p.Spec.HostNetwork || p.Annotations[corev1.MirrorPodAnnotationKey] != "" || m.Follow && p.Labels[v1alpha1.LabelApp] != kubernetes.HealthAgent
 	}), err
 }
 

@@ -288,6 +288,48 @@ func TestRemoveByAddress(t *testing.T) {
 	}
 }
 
+// The removal of a control-plane node restarts the health agents that started before the newest of the other nodes joined: they read the addresses
+// once. Others, and the removal of a worker, restart nothing.
+func TestRemovalRestartsHealthAgents(t *testing.T) {
+	at := func(hours int) metav1.Time { return metav1.NewTime(time.Date(2026, 1, 1, hours, 0, 0, 0, time.UTC)) }
+	node := func(name string, joined int, labels map[string]string) *corev1.Node {
+		return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, CreationTimestamp: at(joined), Labels: labels}}
+	}
+	agent := func(name, app string, started int) *corev1.Pod {
+		began := at(started)
+		return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "onecloud", Name: name, Labels: map[string]string{v1alpha1.LabelApp: app}},
+			Spec: corev1.PodSpec{NodeName: name}, Status: corev1.PodStatus{StartTime: &began}}
+	}
+	role := map[string]string{v1alpha1.LabelControlPlane: ""}
+	for name, c := range map[string]struct {
+		is   Inventory
+		want []string
+	}{
+		"control-plane node": {Inventory{Node: "cp1", Roles: []string{"control-plane"}}, []string{"old"}},
+		"lost member":        {Inventory{Node: "cp1", member: &etcd.Observed{Name: "cp1"}}, []string{"old"}},
+		"worker":             {Inventory{Node: "worker", Roles: []string{"host"}}, nil},
+		"newest":             {Inventory{Node: "cp4", Roles: []string{"control-plane"}}, nil},
+	} {
+		k := cluster(t, node("cp1", 1, role), node("cp2", 1, role), node("cp4", 5, role), node("worker", 7, nil),
+			agent("old", "host-health", 3), agent("new", "host-health", 6), agent("other", "host", 3))
+		j := &Job{K: k, Is: c.is}
+		pods, err := j.ignorant(t.Context())
+		var got []string
+		for _, p := range pods {
+			got = append(got, p.Name)
+		}
+		if err != nil || !slices.Equal(got, c.want) {
+			t.Errorf("%s: %q, %v", name, got, err)
+		}
+		if err := agentsStep().Run(t.Context(), j, workflow.Discard{}); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		if was := agent("old", "host-health", 3); gone(t, k, was) != (c.want != nil) {
+			t.Errorf("%s: the wrong agents are left", name)
+		}
+	}
+}
+
 func TestOnlyOn(t *testing.T) {
 	two := volume("v", "node3", "")
 	two.Spec.NodeAffinity.Required.NodeSelectorTerms[0].MatchExpressions[0].Values = []string{"node3", "node4"}

@@ -51,7 +51,7 @@ const (
 // Steps remove the node. Each step reads from the cluster whether it is done, so an interrupted command continues where it stopped.
 func Steps() []Step {
 	return []Step{
-		lossStep(), drainStep(), etcdStep(), peerStep(), nodeStep(), podsStep(), volumesStep(),
+		lossStep(), drainStep(), etcdStep(), peerStep(), agentsStep(), nodeStep(), podsStep(), volumesStep(),
 	}
 }
 
