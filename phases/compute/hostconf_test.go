@@ -221,6 +221,18 @@ func TestHostNetworks(t *testing.T) {
 		"another address than the node's": {network: "eth0/br0/198.51.100.1", change: func(i *host.Interface) {
 			i.Prefixes = append(slices.Clone(i.Prefixes), netip.MustParsePrefix("198.51.100.1/24"))
 		}, want: CodeNetworkRisk, says: "the address of this node in the cluster"},
+		"a further address": {network: "eth0/br0/192.0.2.10", change: func(i *host.Interface) {
+			i.Prefixes = append(slices.Clone(i.Prefixes), netip.MustParsePrefix("198.51.100.1/24"))
+		}, want: CodeNetworkRisk, says: "eth0 also has 198.51.100.1, which the host agent removes"},
+		"IPv6 that is not named": {network: "eth0/br0/192.0.2.10", change: func(i *host.Interface) {
+			i.Prefixes = append(slices.Clone(i.Prefixes), netip.MustParsePrefix("2001:db8::10/64"))
+		}, want: CodeNetworkRisk, says: "eth0 also has 2001:db8::10"},
+		"IPv6 that is named": {network: "eth0/br0/192.0.2.10/2001:db8::10", change: func(i *host.Interface) {
+			i.Prefixes = append(slices.Clone(i.Prefixes), netip.MustParsePrefix("2001:db8::10/64"), netip.MustParsePrefix("2001:db8::abcd/64"))
+		}},
+		"the cluster's virtual address": {network: "eth0/br0/192.0.2.10", change: func(i *host.Interface) {
+			i.Prefixes = append(slices.Clone(i.Prefixes), netip.MustParsePrefix("192.0.2.100/32"))
+		}},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -328,6 +340,17 @@ func TestPhaseRefusesWhatPreflightRefuses(t *testing.T) {
 				t.Errorf("does not say what happens: %q", said)
 			}
 		})
+	}
+}
+
+// It says which addresses move, and which do not.
+func TestConsequencesOfFurtherAddresses(t *testing.T) {
+	m := newMachine(t)
+	m.Config.Node.HostNetworks = []string{"eth0/br0/192.0.2.10"}
+	m.Facts.Interfaces = []host.Interface{nic("eth0", "198.51.100.1/24", "192.0.2.10/24")}
+	got := strings.Join(consequences(m.Host), "\n")
+	if !strings.Contains(got, "moves 192.0.2.10 and the routes") || !strings.Contains(got, "it removes 198.51.100.1 from eth0") {
+		t.Error(got)
 	}
 }
 

@@ -143,6 +143,9 @@ func judge(f host.Facts, own string, n config.HostNetwork) (wrong, risky []strin
 	if a, err := netip.ParseAddr(own); err == nil && slices.Contains(globals(nic), a) && a != n.Address && a != n.Address6 {
 		risk("%s has %s, the address of this node in the cluster, but %s would move to %s", n.NIC, own, n.Address, n.Bridge)
 	}
+	if gone := lost(nic, n); len(gone) > 0 {
+		risk("%s also has %s, which the host agent removes: it moves one IPv4 and one IPv6 address at most, those of NIC/BRIDGE/ADDRESS/ADDRESS6", n.NIC, orNone(gone))
+	}
 	for _, a := range nic.Leased {
 		if slices.Contains(globals(nic), a) {
 			risk("%s on %s is leased (DHCP), and nothing renews it once it is on %s; configure it as a static address", a, n.NIC, n.Bridge)
@@ -155,6 +158,20 @@ func judge(f host.Facts, own string, n config.HostNetwork) (wrong, risky []strin
 		risk("%s is a VLAN interface; it shares the MAC address of its parent, and the cloud then refuses the host at its second start", n.NIC)
 	}
 	return nil, risky
+}
+
+// lost returns the addresses that the host agent removes from the interface of a network when it moves the network's own to the bridge (cloudpods since
+// v4.0.2, SBaseBridgeDriver.Setup). A keepalived assigns its address, which has no subnet, again. Routers announce IPv6 addresses again, but the agent
+// accepts them on the bridge only beside one of its own.
+func lost(nic host.Interface, n config.HostNetwork) (out []netip.Addr) {
+	for _, p := range nic.Prefixes {
+		a := p.Addr()
+		kept := a.IsLinkLocalUnicast() || a == n.Address || a == n.Address6 || a.Is4() && p.IsSingleIP() || a.Is6() && n.Address6.IsValid()
+		if !kept {
+			out = append(out, a)
+		}
+	}
+	return out
 }
 
 // listenInterface returns a finding if the host agent would listen on an interface without an address.
@@ -192,9 +209,14 @@ func consequences(h *host.Host) []string {
 	list, _ := networks(h)
 	for _, n := range list {
 		if nic, ok := h.Facts.Named(n.NIC); ok && n.NIC != n.Bridge && n.Wire == "" && len(globals(nic)) > 0 {
-			out = append(out, fmt.Sprintf("when the host agent first starts, it creates the bridge %s, adds %s to it and moves %s and the routes of %s there; "+
+			moved := slices.DeleteFunc([]netip.Addr{n.Address, n.Address6}, func(a netip.Addr) bool { return !a.IsValid() })
+			removed := ""
+			if gone := lost(nic, n); len(gone) > 0 {
+				removed = fmt.Sprintf("it removes %s from %s; ", orNone(gone), n.NIC)
+			}
+			out = append(out, fmt.Sprintf("when the host agent first starts, it creates the bridge %s, adds %s to it and moves %s and the routes of %s there; %s"+
 				"connections pause for a few seconds",
-				n.Bridge, n.NIC, orNone(globals(nic)), n.NIC))
+				n.Bridge, n.NIC, orNone(moved), n.NIC, removed))
 		}
 	}
 	return out
