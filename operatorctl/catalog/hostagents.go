@@ -20,10 +20,11 @@ const (
 )
 
 // fileOnNode creates a configuration file of the agent on the node if it is missing. From then on it belongs to the node: users add what only that node
-// has, mainly its networks, and nothing overwrites it. Agents of one node may do this concurrently.
+// has, mainly its networks, and nothing overwrites it, except an agent without networks: it writes all its options there, with its password. Agents of one
+// node may do this concurrently.
 func fileOnNode(agent, name string) component.Sidecar {
 	script := fmt.Sprintf("target=/etc/yunion/%[1]s; new=/etc/yunion/.%[1]s.%[2]s; test -e $target || "+
-		"{ cp %[3]s/%[1]s $new; ln $new $target || test -e $target; rm $new; }", name, agent, hostConfDir)
+		"{ cp %[3]s/%[1]s $new; ln $new $target || test -e $target; rm $new; }; chmod go= $target || :", name, agent, hostConfDir)
 	return component.Sidecar{
 		Name: "node-conf", Init: true, Image: component.Image{Reference: "busybox"}, Command: []string{"sh", "-ec", script},
 		Volumes: []string{"etc-yunion", "config"},

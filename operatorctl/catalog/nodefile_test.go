@@ -66,6 +66,9 @@ func TestNodeFileIsCreatedOnce(t *testing.T) {
 	}
 	write(t, mine, "networks: [eth0/br0/192.0.2.10]\n")
 	all()
+	if st, err := os.Stat(mine); err != nil || st.Mode().Perm() != 0o600 {
+		t.Errorf("an agent without networks writes its password into a file that everyone may read: %v, %v", st, err)
+	}
 	if text, err := os.ReadFile(mine); err != nil || string(text) != "networks: [eth0/br0/192.0.2.10]\n" {
 		t.Errorf("the node's file was changed: %q, %v", text, err)
 	}

@@ -76,7 +76,7 @@ func TestDryRunChangesNothing(t *testing.T) {
 		}
 		lines = append(lines, l...)
 	}
-	for _, want := range []string{"load the kernel module ifb", "create /opt/cloud", "write /usr/local/bin/ovs-vsctl", "write /etc/yunion/host.conf"} {
+	for _, want := range []string{"load the kernel module ifb", "create /opt/cloud", "write /usr/local/bin/ovs-vsctl", "set networks in /etc/yunion/host.conf"} {
 		if !strings.Contains(strings.Join(lines, "\n"), want) {
 			t.Errorf("the plan lacks %q:\n%s", want, strings.Join(lines, "\n"))
 		}

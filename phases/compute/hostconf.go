@@ -18,7 +18,6 @@ import (
 
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/internal/workflow"
-	"yunion.io/x/ocadm/phases/config"
 	"yunion.io/x/ocadm/phases/host"
 	"yunion.io/x/ocadm/templates/nodefiles"
 )
@@ -27,8 +26,8 @@ const (
 	hostConf = nodefiles.Dir + "/host.conf"
 	// appliedFile records what ocadm last wrote to host.conf, so that a later run can tell its own values from edited ones.
 	appliedFile = host.StateDir + "/host-conf.json"
-	// The file may name disks and networks but holds no secrets, so everyone may read it, as before.
-	hostConfMode = 0o644
+	// An agent without networks replaces the file with all its options, including the password of its account (cloudpods, SHostInfo.parseConfig).
+	hostConfMode = 0o600
 )
 
 // applied is the content of appliedFile.
@@ -49,13 +48,16 @@ func (a applied) wrote(text string) bool {
 }
 
 // hostConfValues returns the host.conf keys that the configuration sets. All others keep the file's values or the agent's defaults.
-func hostConfValues(c *config.Config) map[string]any {
+func hostConfValues(h *host.Host) map[string]any {
+	c := h.Config
 	// Otherwise the agent asks the Docker daemon for the node's reserved memory, and exits if there is no daemon (cloudpods,
 	// pkg/hostman/hostinfo/hostinfo.go).
 	// host-image takes only the options of all services from the ConfigMap (pkg/hostimage/host_image_service.go): without the executor it finds no disk.
 	v := map[string]any{"disable_probe_kubelet": true, "enable_remote_executor": true}
 	if n := c.Node.HostNetworks; len(n) > 0 {
 		v["networks"] = list(n)
+	} else if l, named := networks(h); named == defaultRoute && l[0].NIC != l[0].Bridge {
+		v["networks"] = []any{fmt.Sprintf("%s/%s/%s", l[0].NIC, l[0].Bridge, l[0].Address)} // as the agent would, see hostConfMode
 	}
 	if n := c.Node.ListenInterface; n != "" {
 		v["listen_interface"] = n
@@ -192,7 +194,7 @@ func wantedHostConf(h *host.Host) (merged, error) {
 	} else if !errors.Is(err, fs.ErrNotExist) {
 		return merged{}, fmt.Errorf("reading %s: %w", hostConf, err)
 	}
-	m, err := merge(text, hostConfValues(h.Config), bases...)
+	m, err := merge(text, hostConfValues(h), bases...)
 	if err != nil {
 		return m, finding.Errorf(CodeHostConf, hostConf+" cannot be changed",
 			"write it as YAML, or move it away and run the same command again: mv "+hostConf+" "+hostConf+".old", "%w", err)
@@ -252,7 +254,7 @@ func writeHostConf(_ context.Context, h *host.Host, r workflow.Reporter) error {
 		return fmt.Errorf("reading %s: %w", hostConf, err)
 	}
 	a.Edited = err == nil && (a.Edited || h.Ledger.Has(host.KindFile, hostConf) && !a.wrote(string(now)))
-	want := hostConfValues(h.Config)
+	want := hostConfValues(h)
 	for _, key := range m.kept {
 		delete(want, key)
 	}

@@ -29,7 +29,7 @@ func TestHostConf(t *testing.T) {
 		lines  []string
 		says   string
 	}{
-		"no file": {"", func(n *config.Node) {}, nodefiles.Host, nil, "creates the bridge br0, adds eth0 to it and moves 192.0.2.10"},
+		"no file": {"", func(n *config.Node) {}, strings.Replace(nodefiles.Host, "networks: []", "networks: [eth0/br0/192.0.2.10]", 1), nil, "creates the bridge br0, adds eth0 to it and moves 192.0.2.10"},
 		"no file, with settings": {"", func(n *config.Node) {
 			n.HostNetworks, n.ListenInterface, n.HostLocalImagePath, n.Hugepages = []string{"eth0/br0/192.0.2.10"}, "br0", []string{"/data"}, "disable"
 		}, "", []string{"networks: [eth0/br0/192.0.2.10]", "listen_interface: br0", "local_image_path: [/data]", "hugepages_option: disable", "disable_probe_kubelet: true",
@@ -38,7 +38,7 @@ func TestHostConf(t *testing.T) {
 		"edited": {edited, func(n *config.Node) { n.HostNetworks = []string{"eth0/br0/192.0.2.10"} }, edited + "disable_probe_kubelet: true\nenable_remote_executor: true\n", nil,
 			"networks is not changed"},
 		"edited to the same": {edited, func(n *config.Node) { n.HostNetworks = []string{"bond0/br0/192.0.2.10"} }, edited + "disable_probe_kubelet: true\nenable_remote_executor: true\n", nil, ""},
-		"empty":              {"\n", func(*config.Node) {}, "disable_probe_kubelet: true\nenable_remote_executor: true\n", nil, ""},
+		"empty":              {"\n", func(*config.Node) {}, "disable_probe_kubelet: true\nenable_remote_executor: true\nnetworks: [eth0/br0/192.0.2.10]\n", nil, ""},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -314,6 +314,30 @@ func TestNetworksThatTheAgentChooses(t *testing.T) {
 				t.Errorf("with --force: %+v", forced)
 			}
 		})
+	}
+}
+
+// Without networks, the agent would replace host.conf with all its options, including its password. So the file names those that the agent would choose.
+func TestHostConfNamesTheNetworkOfTheDefaultRoute(t *testing.T) {
+	m := newMachine(t)
+	m.must(t, hostConfPhase())
+	if got := m.read(t, hostConf); !strings.Contains(got, "\nnetworks: [eth0/br0/192.0.2.10]\n") {
+		t.Errorf("host.conf:\n%s", got)
+	}
+	if st, err := m.Files.Stat(hostConf); err != nil || st.Mode().Perm() != 0o600 {
+		t.Errorf("everyone may read it: %v, %v", st, err)
+	}
+	m.boot(t)
+	m.Config.Node.HostNetworks = []string{"eth0/br1/192.0.2.10"}
+	m.must(t, hostConfPhase())
+	if got := m.read(t, hostConf); !strings.Contains(got, "\nnetworks: [eth0/br1/192.0.2.10]\n") {
+		t.Errorf("a later --host-networks:\n%s", got)
+	}
+	m.Config.Node.HostNetworks = nil
+	m.Facts.Interfaces = []host.Interface{{Name: "eth0", Kind: "device", Master: "ovs-system", MasterKind: kindSwitch}, {Name: "br0", Kind: kindSwitch, Prefixes: nic("", "192.0.2.10/24").Prefixes}}
+	m.Facts.Interface = "br0"
+	if done, err := hostConfPhase().Check(t.Context(), m.Host); !done || err != nil {
+		t.Errorf("after the agent has moved the address: %t, %v", done, err)
 	}
 }
 

@@ -19,6 +19,9 @@ import (
 // kindSwitch is the kernel's kind of Open vSwitch links: the bridges that the host agent creates, and the data path itself.
 const kindSwitch = "openvswitch"
 
+// defaultRoute is the source of networks that nobody named.
+const defaultRoute = "the default route"
+
 // networks returns the networks that the host agent will use, and their source: --host-networks (checked by Validate), else host.conf, else the default route.
 func networks(h *host.Host) (list []config.HostNetwork, named string) {
 	if n := h.Config.Node.HostNetworks; len(n) > 0 {
@@ -34,7 +37,7 @@ func networks(h *host.Host) (list []config.HostNetwork, named string) {
 	if !h.Facts.Address.IsValid() {
 		return nil, ""
 	}
-	return []config.HostNetwork{implied(h.Facts)}, "the default route"
+	return []config.HostNetwork{implied(h.Facts)}, defaultRoute
 }
 
 func parsed(networks []string) []config.HostNetwork {
@@ -78,7 +81,7 @@ func HostNetworks(h *host.Host) []finding.Finding {
 		wrong, risky = append(wrong, w...), append(risky, r...)
 	}
 	subject, other := "A network of "+named, "correct it"
-	if named == "the default route" || named == "" {
+	if named == defaultRoute || named == "" {
 		subject, other = "The network that the host agent uses without --host-networks", "name another interface: --host-networks NIC/BRIDGE/ADDRESS"
 	}
 	var out []finding.Finding
