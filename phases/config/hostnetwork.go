@@ -52,6 +52,8 @@ func ParseHostNetwork(s string) (HostNetwork, error) {
 			return HostNetwork{}, fmt.Errorf("%q: %q is neither an address without a mask nor the name of a wire", s, part)
 		case a.IsLoopback() || a.IsUnspecified() || a.IsMulticast() || a.Zone() != "":
 			return HostNetwork{}, fmt.Errorf("%q: %s cannot be the address of a node", s, a)
+		case a.String() != part:
+			return HostNetwork{}, fmt.Errorf("%q: write %s as %s, because the host agent compares the text", s, part, a)
 		case a.Is4() && !n.Address.IsValid():
 			n.Address = a
 		case a.Is6() && !n.Address6.IsValid():

@@ -35,6 +35,7 @@ func TestParseHostNetwork(t *testing.T) {
 		"eth0/a-name-that-is-long/192.0.2.1": "not the name of a network interface",
 		"eth0;reboot/br0/192.0.2.1":          "not the name of a network interface",
 		"eth0/br0/a:b: c":                    "neither an address",
+		"eth0/br0/2001:DB8::0010":            "write 2001:DB8::0010 as 2001:db8::10",
 	} {
 		if _, err := ParseHostNetwork(s); err == nil || !strings.Contains(err.Error(), says) {
 			t.Errorf("%q: %v, want %q", s, err, says)

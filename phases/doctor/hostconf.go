@@ -102,9 +102,10 @@ func judgeNetworks(conf map[string]any, facts host.Facts) []finding.Finding {
 			report("OCA-7135", "The interface "+nic+" does not exist on the node", "networks of host.conf has "+n)
 			continue
 		}
-		address, err := netip.ParseAddr(parts[2])
-		if err == nil && !hasAddress(facts, nic, address) && !hasAddress(facts, bridge, address) {
-			report("OCA-7135", fmt.Sprintf("The address %s is on neither %s nor %s", address, nic, bridge), "networks of host.conf has "+n)
+		for _, part := range parts[2:] { // the agent compares the text
+			if _, err := netip.ParseAddr(part); err == nil && !hasAddress(facts, nic, part) && !hasAddress(facts, bridge, part) {
+				report("OCA-7135", fmt.Sprintf("The address %s is on neither %s nor %s", part, nic, bridge), "networks of host.conf has "+n)
+			}
 		}
 	}
 	name, _ := conf["listen_interface"].(string)
@@ -118,9 +119,9 @@ func judgeNetworks(conf map[string]any, facts host.Facts) []finding.Finding {
 	return out
 }
 
-func hasAddress(facts host.Facts, name string, address netip.Addr) bool {
+func hasAddress(facts host.Facts, name, address string) bool {
 	i, _ := facts.Named(name)
-	return slices.ContainsFunc(i.Prefixes, func(p netip.Prefix) bool { return p.Addr() == address })
+	return slices.ContainsFunc(i.Prefixes, func(p netip.Prefix) bool { return p.Addr().String() == address })
 }
 
 func judgeStorage(conf map[string]any, h *host.Host) []finding.Finding {
