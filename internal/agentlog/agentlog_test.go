@@ -24,6 +24,8 @@ var excerpts = []struct{ line, code, what string }{
 	{`[error 2026-11-20 08:14:02 main.main(main.go:30)] Host instance init error: bridge br0 IP 10.0.0.5 is not expected IP 10.0.0.6, mismatch, wait 3 minutes to retry`, "OCA-7137", "br0 has the address 10.0.0.5, and host.conf has 10.0.0.6"},
 	{`[error 2026-11-20 08:14:02 main.main(main.go:30)] Host instance init error: interface eth0 should have no address, wait 3 minutes to retry`, "OCA-7137", "eth0 still has an address"},
 	{`[error 2026-11-20 08:14:02 main.main(main.go:30)] Host instance init error: Neither eth0 nor br0 owner address 10.0.0.5, wait 3 minutes to retry`, "OCA-7137", "Neither eth0 nor br0 has the address 10.0.0.5"},
+	{`[error 2026-11-20 08:14:02 main.main(main.go:30)] Host instance init error: parseConfig: bridge br0 (2001:db8::10) shoud have no ipv6 address, wait 3 minutes to retry`, "OCA-7137", "br0 has the IPv6 address 2001:db8::10"},
+	{`[error 2026-11-20 08:14:02 main.main(main.go:30)] Host instance init error: interface eth0 should have no ipv6 address, wait 3 minutes to retry`, "OCA-7137", "eth0 still has an address"},
 	{`[fatal 2026-11-20 08:14:02 main.main(main.go:30)] Listen interface eth0 master have no IP`, "OCA-7138", "listen interface eth0 has no address"},
 	{`[fatal 2026-11-20 08:14:02 main.main(main.go:30)] No interface suitable to be master NIC`, "OCA-7138", "No interface in host.conf"},
 	{`[error 2026-11-20 08:14:02 hostinfo.onFail(hostinfo.go:1309)] register failed: access nic ip  mask 0: InvalidStatusError`, "OCA-7138", "has no address"},

@@ -80,10 +80,16 @@ var networkRules = []Rule{
 		Remedy: "on the node: ip -br address show ${bridge}; then correct networks in /etc/yunion/host.conf",
 	},
 	{
-		Code: "OCA-7137", Match: regexp.MustCompile(`interface (?P<nic>[^\s",]+) should have no address`),
+		Code: "OCA-7137", Match: regexp.MustCompile(`interface (?P<nic>[^\s",]+) should have no (?:ipv6 )?address`),
 		What:   "${nic} still has an address that belongs to its bridge",
 		Cause:  "the operating system assigned the address to the NIC again after the agent had moved it to the bridge",
 		Remedy: "on the node: ip address flush dev ${nic}; remove the address, and DHCP, from the configuration of ${nic}",
+	},
+	{
+		Code: "OCA-7137", Match: regexp.MustCompile(`bridge (?P<bridge>[^\s",]+) \((?P<ip>\S+)\) shou?l?d have no ipv6 address`),
+		What:   "${bridge} has the IPv6 address ${ip}, and host.conf names none",
+		Cause:  "a router announced it, or a person assigned it, after the agent had made the bridge",
+		Remedy: "append it to the entry of ${bridge} in networks of /etc/yunion/host.conf: NIC/${bridge}/ADDRESS/${ip}",
 	},
 	{
 		Code: "OCA-7137", Match: regexp.MustCompile(`Neither (?P<nic>[^\s",]+) nor (?P<bridge>[^\s",]+) owner address (?P<ip>[^\s",]+)`),
