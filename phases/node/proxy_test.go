@@ -73,3 +73,25 @@ func TestInterruptedRestartIsDue(t *testing.T) {
 		t.Errorf("it is due for ever: %v", err)
 	}
 }
+
+// The same for the kubelet's unit, which an earlier release wrote: systemd must read it again, and containerd goes on.
+func TestInterruptedReloadIsDue(t *testing.T) {
+	const restart, reload = "systemctl restart containerd.service", "systemctl daemon-reload"
+	m := newMachine(t)
+	m.must(t, Units())
+	m.put(t, kubeletDropIn, "[Service]\n")
+	m.failures[reload] = true
+	if _, err := m.do(t, Units()); err == nil {
+		t.Fatal("it was not cut off")
+	}
+	delete(m.failures, reload)
+	m.boot(t, false)
+	m.rec.Reset()
+	m.must(t, Units())
+	if calls := m.rec.Calls(); !slices.Contains(calls, reload) || slices.Contains(calls, restart) {
+		t.Errorf("ran %q", calls)
+	}
+	if ran, err := m.do(t, Units()); ran || err != nil {
+		t.Errorf("it is due for ever: %v", err)
+	}
+}

@@ -133,6 +133,9 @@ func planUnits(ctx context.Context, h *host.Host) ([]string, error) {
 			lines = append(lines, "enable "+name)
 		}
 	}
+	if h.Ledger.Has(host.KindRestart, kubeletUnit) {
+		lines = append(lines, "let systemd read "+kubeletUnit)
+	}
 	if containerdRuns(h) && (len(lines) > 0 || h.Ledger.Has(host.KindRestart, containerdUnit) || h.Outdated(ctx, containerdUnit) || runtimeAnswers(ctx, h) != nil) {
 		lines = append(lines, "start "+containerdUnit)
 	}
@@ -155,7 +158,7 @@ func runUnits(ctx context.Context, h *host.Host, r workflow.Reporter) error {
 	if err := noteRestart(h, files); err != nil {
 		return err
 	}
-	changed, err := files.Write(h, r)
+	_, err = files.Write(h, r)
 	if slices.ContainsFunc(files, func(f host.File) bool { return f.Name == containerdConfig }) {
 		err = errors.Join(err, noteConfig(h))
 	}
@@ -163,10 +166,13 @@ func runUnits(ctx context.Context, h *host.Host, r workflow.Reporter) error {
 		return err
 	}
 	due := h.Ledger.Has(host.KindRestart, containerdUnit)
-	if due || slices.ContainsFunc(changed, func(n string) bool { return strings.HasPrefix(n, host.UnitDir) }) {
+	if due || h.Ledger.Has(host.KindRestart, kubeletUnit) {
 		if _, err := h.Systemctl(ctx, "daemon-reload"); err != nil {
 			return err
 		}
+	}
+	if err := h.Ledger.Forget(host.KindRestart, kubeletUnit); err != nil { // later phases start it
+		return err
 	}
 	if err := h.Enable(ctx, r, enable...); err != nil || !containerdRuns(h) {
 		return err
@@ -180,15 +186,27 @@ func runUnits(ctx context.Context, h *host.Host, r workflow.Reporter) error {
 	return h.Ledger.Forget(host.KindRestart, containerdUnit)
 }
 
-// noteRestart records, before the files are written, that they require a restart of containerd: an interrupted run would find them written.
+// noteRestart records, before the files are written, which units read them only at their start: an interrupted run would find them written.
 func noteRestart(h *host.Host, files host.FileSet) error {
-	read := slices.DeleteFunc(slices.Clone(files), func(f host.File) bool { // without the kubelet's and those that containerd reads on each pull
-		return strings.HasPrefix(f.Name, path.Join(host.UnitDir, kubeletUnit)) || f.Name == kubeletCredentials || strings.HasPrefix(f.Name, registriesDir)
-	})
-	if !containerdRuns(h) || len(read.Todo(h)) == 0 {
-		return nil
+	readers := map[string]host.FileSet{}
+	for _, f := range files {
+		unit := containerdUnit
+		if strings.HasPrefix(f.Name, path.Join(host.UnitDir, kubeletUnit)) {
+			unit = kubeletUnit
+		}
+		if f.Name != kubeletCredentials && !strings.HasPrefix(f.Name, registriesDir) { // these are read on each pull
+			readers[unit] = append(readers[unit], f)
+		}
 	}
-	return h.Ledger.Record(host.Entry{Kind: host.KindRestart, Name: containerdUnit, Op: host.Found})
+	for unit, read := range readers {
+		if len(read.Todo(h)) == 0 {
+			continue
+		}
+		if err := h.Ledger.Record(host.Entry{Kind: host.KindRestart, Name: unit, Op: host.Found}); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // runtimeAnswers asks containerd for its version and checks that its CRI plugin is enabled.
