@@ -56,7 +56,7 @@ func hostConfValues(h *host.Host) map[string]any {
 	v := map[string]any{"disable_probe_kubelet": true, "enable_remote_executor": true}
 	if n := c.Node.HostNetworks; len(n) > 0 {
 		v["networks"] = list(n)
-	} else if l, named := networks(h); named == defaultRoute && l[0].NIC != l[0].Bridge {
+	} else if l, named := Networks(h); named == defaultRoute && l[0].NIC != l[0].Bridge {
 		v["networks"] = []any{fmt.Sprintf("%s/%s/%s", l[0].NIC, l[0].Bridge, l[0].Address)} // as the agent would, see hostConfMode
 	}
 	if n := c.Node.ListenInterface; n != "" {

@@ -22,8 +22,8 @@ const kindSwitch = "openvswitch"
 // defaultRoute is the source of networks that nobody named.
 const defaultRoute = "the default route"
 
-// networks returns the networks that the host agent will use, and their source: --host-networks (checked by Validate), else host.conf, else the default route.
-func networks(h *host.Host) (list []config.HostNetwork, named string) {
+// Networks returns the networks that the host agent will use, and their source: --host-networks (checked by Validate), else host.conf, else the default route.
+func Networks(h *host.Host) (list []config.HostNetwork, named string) {
 	if n := h.Config.Node.HostNetworks; len(n) > 0 {
 		return parsed(n), "--host-networks"
 	}
@@ -71,7 +71,7 @@ func HostNetworks(h *host.Host) []finding.Finding {
 	if len(h.Facts.Interfaces) == 0 {
 		return nil // the interfaces are unknown
 	}
-	list, named := networks(h)
+	list, named := Networks(h)
 	var wrong, risky []string
 	if named == "" {
 		wrong = []string{"there is no default route, whose interface the host agent would use; name an interface in --host-networks"}
@@ -209,7 +209,7 @@ func listenInterface(h *host.Host, list []config.HostNetwork) []finding.Finding 
 // consequences describes what the host agent will do to the addresses of this machine.
 func consequences(h *host.Host) []string {
 	var out []string
-	list, _ := networks(h)
+	list, _ := Networks(h)
 	for _, n := range list {
 		if nic, ok := h.Facts.Named(n.NIC); ok && n.NIC != n.Bridge && n.Wire == "" && len(globals(nic)) > 0 {
 			moved := slices.DeleteFunc([]netip.Addr{n.Address, n.Address6}, func(a netip.Addr) bool { return !a.IsValid() })

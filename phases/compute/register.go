@@ -46,7 +46,7 @@ func NetworkCommands(h *host.Host) []string {
 // cloud. Without an account in the cloud, ocadm cannot check that there is one.
 func Registration(h *host.Host) []finding.Finding {
 	commands := NetworkCommands(h)
-	list, _ := networks(h)
+	list, _ := Networks(h)
 	moved := slices.ContainsFunc(list, func(n config.HostNetwork) bool {
 		nic, ok := h.Facts.Named(n.NIC)
 		return n.NIC == n.Bridge || ok && nic.MasterKind == kindSwitch
@@ -64,7 +64,7 @@ func Registration(h *host.Host) []finding.Finding {
 // hostAddresses returns the IPv4 addresses with which the host registers.
 func hostAddresses(h *host.Host) []netip.Addr {
 	var out []netip.Addr
-	list, _ := networks(h)
+	list, _ := Networks(h)
 	for _, n := range list {
 		if n.Address.IsValid() {
 			out = append(out, n.Address)

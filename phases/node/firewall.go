@@ -13,6 +13,7 @@ import (
 	"yunion.io/x/ocadm/internal/exec"
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/internal/workflow"
+	"yunion.io/x/ocadm/phases/compute"
 	"yunion.io/x/ocadm/phases/config"
 	"yunion.io/x/ocadm/phases/host"
 )
@@ -146,7 +147,7 @@ func missingOpenings(ctx context.Context, h *host.Host, controlPlane bool) ([]op
 	nic := nodeInterface(h)
 	byDefault := ask("--get-default-zone")
 	zone := cmp.Or(zoneOf(nic), byDefault, "public")
-	bridges := slices.DeleteFunc(bridgesOf(h.Config, nic), func(b string) bool {
+	bridges := slices.DeleteFunc(bridgesOf(h, nic), func(b string) bool {
 		z := zoneOf(b)
 		return zone == byDefault || z != "" && z != zone // an administrator chose the other
 	})
@@ -183,12 +184,13 @@ func missingOpenings(ctx context.Context, h *host.Host, controlPlane bool) ([]op
 
 // bridgesOf returns the bridges to which the host agent moves the addresses of an interface. A bridge without a zone of its own is in the default one, where
 // the node's ports may not be open.
-func bridgesOf(c *config.Config, nic string) (out []string) {
-	if !c.Node.EnableHostAgent {
+func bridgesOf(h *host.Host, nic string) (out []string) {
+	if !h.Config.Node.EnableHostAgent {
 		return nil
 	}
-	for _, s := range c.Node.HostNetworks {
-		if n, err := config.ParseHostNetwork(s); err == nil && n.NIC == nic {
+	list, _ := compute.Networks(h)
+	for _, n := range list {
+		if n.NIC == nic && n.Bridge != nic {
 			out = append(out, n.Bridge)
 		}
 	}

@@ -199,11 +199,13 @@ func TestFirewallZoneOfTheBridge(t *testing.T) {
 	for name, c := range map[string]struct {
 		nic     string
 		bridges map[string]string
+		unnamed bool
 		want    bool
 	}{
-		"of another zone":         {"eth1", nil, true},
-		"of the default zone":     {"eth0", nil, false},
-		"whose bridge has a zone": {"eth1", map[string]string{"br0": "internal"}, false},
+		"of another zone":         {"eth1", nil, false, true},
+		"of the default zone":     {"eth0", nil, false, false},
+		"whose bridge has a zone": {"eth1", map[string]string{"br0": "internal"}, false, false},
+		"of the default route":    {"eth1", nil, true, true},
 	} {
 		f := newFirewalld()
 		for b, z := range c.bridges {
@@ -212,7 +214,11 @@ func TestFirewallZoneOfTheBridge(t *testing.T) {
 		m := newFirewalledMachine(t, f)
 		m.Config.Node.IP, m.Config.Node.EnableHostAgent = "192.0.2.10", true
 		m.Config.Node.HostNetworks = []string{c.nic + "/br0/192.0.2.10", "eth7/br7/203.0.113.10"}
+		if c.unnamed {
+			m.Config.Node.HostNetworks = nil
+		}
 		m.Facts.Interfaces = []host.Interface{{Name: c.nic, Prefixes: []netip.Prefix{netip.MustParsePrefix("192.0.2.10/24")}}}
+		m.Facts.Interface, m.Facts.Address = c.nic, netip.MustParseAddr("192.0.2.10")
 		m.must(t, Firewall(false))
 		state := strings.Join(f.state(), "\n")
 		if got := strings.Contains(state, "permanent public interface br0") && strings.Contains(state, "runtime public interface br0"); got != c.want || strings.Contains(state, "br7") {
