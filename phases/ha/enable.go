@@ -52,9 +52,10 @@ func BeginEnable(ctx context.Context, h *host.Host, address, endpoint string) (*
 		return nil, finding.New("OCA-4174", "The cluster already has its own endpoint", "it is "+now,
 			"add control-plane nodes: ocadm token create --print-join-command --control-plane")
 	}
+	leaveFirewall(h)
 	alone := *h.Config
 	h.Config.Cluster.VirtualAddress, h.Config.Cluster.ControlPlaneEndpoint = address, wanted
-	if list := preflight.MoreUFW(ctx, h, &alone); len(list) > 0 {
+	if list := preflight.MoreFirewall(ctx, h, &alone); len(list) > 0 {
 		return nil, finding.List(list)
 	}
 	if address != "" {
@@ -70,6 +71,13 @@ func BeginEnable(ctx context.Context, h *host.Host, address, endpoint string) (*
 		}
 	}
 	return move.Endpoint(h, from, to, port), nil
+}
+
+// leaveFirewall leaves firewalld to the user, as init did with --firewall manual: it opened nothing.
+func leaveFirewall(h *host.Host) {
+	if len(h.Ledger.Created(host.KindFirewall)) == 0 {
+		h.Config.Node.Firewall = config.FirewallManual
+	}
 }
 
 // names returns the names that the API server's certificate gets.

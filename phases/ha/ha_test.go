@@ -27,6 +27,8 @@ import (
 	"yunion.io/x/ocadm/phases/config"
 	"yunion.io/x/ocadm/phases/host"
 	"yunion.io/x/ocadm/phases/move"
+	"yunion.io/x/ocadm/phases/node"
+	"yunion.io/x/ocadm/phases/preflight"
 	"yunion.io/x/ocadm/phases/vip"
 )
 
@@ -50,6 +52,39 @@ func TestOutage(t *testing.T) {
 	} {
 		if got := outage(tt.asks); got != tt.want {
 			t.Errorf("%s: %s, want %s", name, got, tt.want)
+		}
+	}
+}
+
+// What init left to the user with --firewall manual, "ha enable" does not open. It prints what is missing.
+func TestFirewallStaysManual(t *testing.T) {
+	for name, opened := range map[string]bool{"manual": false, "auto": true} {
+		h, err := host.Fake(t.Context(), t.TempDir(), &config.Config{Cluster: config.Cluster{ControlPlaneEndpoint: "192.0.2.1:6443"}}, &host.Recorder{Answer: func(c exec.Command) (exec.Result, error) {
+			switch line := strings.Join(append([]string{c.Path}, c.Args...), " "); line {
+			case "firewall-cmd --state":
+				return exec.Result{Stdout: "running\n"}, nil
+			case "ufw status":
+				return exec.Result{}, errors.New("not installed")
+			}
+			return exec.Result{}, nil
+		}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if opened {
+			if err := h.Ledger.Record(host.Entry{Kind: host.KindFirewall, Name: "--zone=public --add-port=6443/tcp", Op: host.Created}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		leaveFirewall(h)
+		former := *h.Config
+		h.Config.Cluster.VirtualAddress = "192.0.2.100"
+		list := preflight.MoreFirewall(t.Context(), h, &former)
+		if (len(list) == 0) != opened || !opened && (list[0].Code != "OCA-2007" || !strings.Contains(list[0].Remedy, "vrrp")) {
+			t.Errorf("%s: %+v", name, list)
+		}
+		if skipped := node.Firewall(true).Skip(h); (skipped == "") != opened {
+			t.Errorf("%s: %q", name, skipped)
 		}
 	}
 }

@@ -257,14 +257,22 @@ func closed(code, by string, commands []string) finding.Finding {
 	return finding.New(code, by+" would drop the cluster's traffic", by+" is active and lacks rules for it", strings.Join(commands, "\n"))
 }
 
-// MoreUFW returns a finding if ufw lacks rules that a control-plane node needs and did not need with its former configuration.
-func MoreUFW(ctx context.Context, h *host.Host, former *config.Config) []finding.Finding {
-	status, _ := (&machine{h: h}).output(ctx, "ufw", "status")
-	missing := without(node.UFWMissing(h.Config, true, status), node.UFWMissing(former, true, status))
-	if len(missing) == 0 {
-		return nil
+// MoreFirewall returns findings about rules that a control-plane node needs and did not need with its former configuration, as far as ocadm does not make them.
+func MoreFirewall(ctx context.Context, h *host.Host, former *config.Config) []finding.Finding {
+	was := *h
+	was.Config = former
+	var out []finding.Finding
+	var missed []string
+	for _, f := range checkFirewall(ctx, &machine{h: &was, kind: Init}) {
+		missed = append(missed, strings.Split(f.Remedy, "\n")...)
 	}
-	return []finding.Finding{closed("OCA-2008", "ufw", missing)}
+	for _, f := range checkFirewall(ctx, &machine{h: h, kind: Init}) {
+		if missing := without(strings.Split(f.Remedy, "\n"), missed); len(missing) > 0 {
+			f.Remedy = strings.Join(missing, "\n")
+			out = append(out, f)
+		}
+	}
+	return out
 }
 
 // checkSameAddress uses ARP. A gateway that answers for every address, as in some public clouds, is not a second machine: hence only a warning.
