@@ -120,7 +120,7 @@ func stopContainers(ctx context.Context, h *host.Host, r workflow.Reporter) erro
 		_, _ = h.Systemctl(ctx, "stop", kubeletUnit)
 	}
 	// Without an answer, containerd is gone; its containers are then found by their mounts.
-	pods := askContainerd(ctx, h, k8sNamespace, "containers", "ls", "-q", podLabel)
+	pods := ownContainers(ctx, h)
 	n := 0
 	for _, id := range askContainerd(ctx, h, k8sNamespace, "tasks", "ls", "-q") {
 		if slices.Contains(pods, id) {
@@ -159,7 +159,7 @@ func otherNamespaces(ctx context.Context, h *host.Host) []string {
 		others = slices.DeleteFunc(names, func(ns string) bool {
 			containers := askContainerd(ctx, h, ns, "containers", "ls", "-q")
 			if ns == k8sNamespace {
-				return len(containers) == len(askContainerd(ctx, h, ns, "containers", "ls", "-q", podLabel))
+				return len(containers) == len(ownContainers(ctx, h))
 			}
 			return len(containers)+len(askContainerd(ctx, h, ns, "images", "ls", "-q")) == 0
 		})
@@ -169,6 +169,15 @@ func otherNamespaces(ctx context.Context, h *host.Host) []string {
 	others = append(others, runningNamespaces(h)...)
 	slices.Sort(others)
 	return slices.Compact(others)
+}
+
+// leftCommand begins the names of containers that Open vSwitch commands leave when they are killed (phases/compute/files/ovs.sh).
+const leftCommand = "ocadm-ovs-"
+
+// ownContainers returns the containers that go with the node: those of pods and of Open vSwitch commands.
+func ownContainers(ctx context.Context, h *host.Host) []string {
+	left := slices.DeleteFunc(askContainerd(ctx, h, k8sNamespace, "containers", "ls", "-q"), func(id string) bool { return !strings.HasPrefix(id, leftCommand) })
+	return append(left, askContainerd(ctx, h, k8sNamespace, "containers", "ls", "-q", podLabel)...)
 }
 
 // askContainerd runs ctr in a namespace and returns the words of its output, none if containerd does not answer.

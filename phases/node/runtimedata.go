@@ -143,7 +143,8 @@ func storedNamespaces(h *host.Host) (out []string) {
 			if containers := ns.Bucket([]byte("containers")); containers != nil {
 				_ = containers.ForEachBucket(func(id []byte) error {
 					labels := containers.Bucket(id).Bucket([]byte("labels"))
-					used = used || string(name) != k8sNamespace || labels == nil || labels.Get([]byte(podLabelName)) == nil
+					ours := strings.HasPrefix(string(id), leftCommand) || labels != nil && labels.Get([]byte(podLabelName)) != nil
+					used = used || string(name) != k8sNamespace || !ours
 					return nil
 				})
 			}

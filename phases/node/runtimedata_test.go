@@ -34,6 +34,11 @@ func TestDataOfContainerd(t *testing.T) {
 			m.outputs["ctr namespaces ls -q"] = "k8s.io\n"
 			m.outputs["ctr -n k8s.io containers ls -q"] = "nerdctls\n"
 		}},
+		{name: "a killed Open vSwitch command", gone: true, after: func(_ *testing.T, m *machine) {
+			m.outputs["ctr namespaces ls -q"] = "k8s.io\n"
+			m.outputs["ctr -n k8s.io containers ls -q"] = "abc\nocadm-ovs-vsctl-4711-1764000000\n"
+			m.outputs["ctr -n k8s.io containers ls -q "+podLabel] = "abc\n"
+		}},
 		{name: "the first release's ledger", gone: true, after: func(t *testing.T, m *machine) {
 			if err := m.Ledger.Forget(host.KindData, containerdData); err != nil {
 				t.Fatal(err)
@@ -116,6 +121,7 @@ func TestDataOfContainerdThatIsDown(t *testing.T) {
 		"no database":                       {func(*testing.T, *machine) {}, true},
 		"an unreadable database":            {func(t *testing.T, m *machine) { m.put(t, containerdDatabase, "x") }, true},
 		"only pods":                         {database(pod, "k8s.io images pause", "empty containers"), true},
+		"a killed Open vSwitch command":     {database(pod, "k8s.io containers ocadm-ovs-vsctl-4711-1764000000"), true},
 		"an image of others":                {database(pod, "default images nginx"), false},
 		"a container of others":             {database(pod, "moby containers x"), false},
 		"a container of others with pods":   {database(pod, "k8s.io containers nerdctls"), false},
