@@ -16,8 +16,10 @@ import (
 )
 
 // place lists the fields of a spec that say where a cloud and its servers are, and which secrets it uses for them. A rollback keeps them: an earlier
-// database server would be rejected, an earlier password would be wrong, and nothing answers at an address from before "ocadm move".
+// database server would be rejected, an earlier password would be wrong, and nothing answers at an address from before "ocadm move". It also keeps fields
+// that cannot change, and those that no release contains: earlier values would delete data and backups that a user has decided to keep.
 var place = [][]string{
+	{"region"}, {"zone"}, {"etcd", "size"}, {"deletionPolicy"}, {"backup", "keep"}, {"machines"},
 	{"loadBalancerEndpoint"}, {"mysql"}, {"clickhouse"}, {"dameng"}, {"keystone", "bootstrapPassword"},
 	{"backup", "s3"}, {"backup", "hostPath"}, {"backup", "recipients"},
 }

@@ -14,7 +14,8 @@ import (
 	"yunion.io/x/ocadm/operatorctl/release"
 )
 
-// A rollback restores neither an earlier database server, nor an earlier password, nor an address that the cloud no longer has.
+// A rollback restores neither an earlier database server, nor an earlier password, nor an address that the cloud no longer has. It keeps what the API
+// server lets nobody change, what protects data, and what is for machines that join later.
 func TestRollbackPatchKeepsPlace(t *testing.T) {
 	cloud, then := &v1alpha1.OnecloudCluster{}, &v1alpha1.OnecloudCluster{}
 	cloud.Namespace, cloud.Name = key.Namespace, key.Name
@@ -27,6 +28,11 @@ func TestRollbackPatchKeepsPlace(t *testing.T) {
 	cloud.Spec.Keystone.Disable = new(true)
 	then.Spec.Backup.HostPath, cloud.Spec.Backup.HostPath = "/then", "/now"
 	then.Spec.Backup.Schedule = "@daily"
+	cloud.Spec.Region, cloud.Spec.Zone = "region0", "zone0" // written by hand since; without them the API server refuses the spec
+	cloud.Spec.Etcd.Size, then.Spec.Etcd.Size = 3, 1
+	cloud.Spec.DeletionPolicy, then.Spec.DeletionPolicy = v1alpha1.Retain, v1alpha1.Delete
+	cloud.Spec.Backup.Keep, then.Spec.Backup.Keep = new(int32(30)), new(int32(3))
+	cloud.Spec.Machines.Settings.Mirror = "mirror.example.com"
 	kept := release.Release{Summary: release.Summary{Revision: 2, Version: "v4.0.3"}, Contents: release.Contents{From: release.From{Cloud: then}}}
 	secret, err := kept.Secret(metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name, Labels: map[string]string{}})
 	if err != nil {

@@ -28,6 +28,7 @@ func TestUpdateInWaves(t *testing.T) {
 	e.StopOperator()
 	e.StartOperator() // the release was created by an earlier process
 	first := e.Cloud().Status.Release
+	e.serverSideApply(map[string]any{"zone": "zone0"}, true) // from now on in the user's file: the rollback must not remove it
 	e.Edit(`{"spec":{"version":"v4.0.5"}}`)
 	var name string
 	e.UntilCloud(func(cr *v1alpha1.OnecloudCluster) bool {
