@@ -16,6 +16,7 @@ import (
 
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/internal/kube"
+	"yunion.io/x/ocadm/operatorctl/status"
 )
 
 // wanted returns the operation that a user requests by changing the cloud, or nil: with another spec.version, with the annotation that moves a release to
@@ -122,6 +123,8 @@ func (c *Controller) trigger(ctx context.Context, cloud *v1alpha1.OnecloudCluste
 	switch {
 	case apierrors.IsInvalid(err): // no such action
 		c.Log.Warn("the annotation of a cloud requests an invalid operation", "cluster", cloud.Name, "namespace", cloud.Namespace, "error", err)
+		c.Events.Eventf(cloud, nil, corev1.EventTypeWarning, "OperationRefused", "Reconcile", "%s",
+			status.Note(fmt.Sprintf("annotation %s: %s: %s", v1alpha1.AnnotationOperation, action, err)))
 	case err != nil && !apierrors.IsAlreadyExists(err):
 		return fmt.Errorf("creating operation %s: %w", o.Name, err)
 	}

@@ -3,11 +3,20 @@
 package operation
 
 import (
+	"context"
 	"errors"
+	"fmt"
+	"strings"
 	"testing"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/internal/kube"
@@ -58,4 +67,36 @@ func TestOneAnnotationOneOperation(t *testing.T) {
 	if word, still := last.Annotations[v1alpha1.AnnotationOperation]; still {
 		t.Errorf("the annotation is %q", word)
 	}
+}
+
+// TestRefusedAnnotationIsReported: the annotation disappears in any case, so an event must say that it requested nothing.
+func TestRefusedAnnotationIsReported(t *testing.T) {
+	made := &v1alpha1.OnecloudCluster{ObjectMeta: metav1.ObjectMeta{
+		Namespace: key.Namespace, Name: key.Name, Annotations: map[string]string{v1alpha1.AnnotationOperation: "Upgrade c-upgrade-1"},
+	}}
+	made.Status.Version, made.Status.Release = "v4.0.4", v1alpha1.ReleaseStatus{Revision: 1, Version: "v4.0.4"}
+	api := fake.NewClientBuilder().WithScheme(kube.Scheme()).WithObjects(made).WithInterceptorFuncs(interceptor.Funcs{
+		Create: func(context.Context, client.WithWatch, client.Object, ...client.CreateOption) error { // as the schema does
+			return apierrors.NewInvalid(schema.GroupKind{Kind: v1alpha1.OperationKind}, "", field.ErrorList{
+				field.NotSupported(field.NewPath("spec", "action"), "Upgrade", []string{v1alpha1.ActionUpdate})})
+		},
+	}).Build()
+	heard := &listener{}
+	if err := New(Options{Means: Means{Client: api}, Events: heard}).trigger(t.Context(), made, nil); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"OperationRefused", v1alpha1.AnnotationOperation, `"Upgrade"`, v1alpha1.ActionUpdate} {
+		if !strings.Contains(heard.said, want) {
+			t.Errorf("the event %q does not contain %s", heard.said, want)
+		}
+	}
+}
+
+type listener struct {
+	recorder
+	said string
+}
+
+func (l *listener) Eventf(_, _ runtime.Object, _, reason, _, note string, args ...any) {
+	l.said += reason + ": " + fmt.Sprintf(note, args...)
 }
