@@ -262,3 +262,28 @@ func TestErrorInABlockNamesIt(t *testing.T) {
 		}
 	}
 }
+
+// TestLowLimits: a limit below the default request lowers that request, as Kubernetes does without a request. Otherwise the API server refuses the pod.
+func TestLowLimits(t *testing.T) {
+	cr := everything()
+	low := &v1alpha1.ResourceList{CPU: new(apiresource.MustParse("5m")), Memory: new(apiresource.MustParse("32Mi"))}
+	for _, block := range []string{"glance", "regionServer", "telegraf"} {
+		cr.Spec.Component(block).Limits = low
+	}
+	cr.Spec.Glance.Requests = &v1alpha1.ResourceList{CPU: new(apiresource.MustParse("2m"))}
+	cluster := described(t, cr)
+	for _, name := range []string{"glance", "region", "telegraf"} {
+		o, err := render.Component(cluster.Components[name], component.Inputs{Cluster: cluster, Credentials: component.Placeholders(cluster)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		pod, _ := component.PodOf(o.Workload)
+		for _, c := range slices.Concat(pod.InitContainers, pod.Containers) {
+			for resource, limit := range c.Resources.Limits {
+				if request := c.Resources.Requests[resource]; request.Cmp(limit) > 0 || name == "glance" && resource == corev1.ResourceCPU && request.String() != "2m" {
+					t.Errorf("%s: container %s requests %s of %s, with a limit of %s", name, c.Name, &request, resource, &limit)
+				}
+			}
+		}
+	}
+}

@@ -60,13 +60,19 @@ func requests(cpu, memory string) corev1.ResourceList {
 	return corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(cpu), corev1.ResourceMemory: resource.MustParse(memory)}
 }
 
-// choose merges the requests of a block of the spec into those of the component, and replaces the limits.
+// choose merges the requests of a block of the spec into those of the component, and replaces the limits. A limit lowers a request that is not the
+// block's: the API server refuses a request above the limit.
 func choose(of *corev1.ResourceRequirements, requests, limits *v1alpha1.ResourceList) {
-	override(of.Requests, requests)
 	if limits != nil {
 		of.Limits = corev1.ResourceList{}
 		override(of.Limits, limits)
+		for name, limit := range of.Limits {
+			if request := of.Requests[name]; request.Cmp(limit) > 0 {
+				of.Requests[name] = limit
+			}
+		}
 	}
+	override(of.Requests, requests)
 }
 
 func override(list corev1.ResourceList, by *v1alpha1.ResourceList) {
