@@ -29,6 +29,7 @@ func TestRollbackPatchKeepsPlace(t *testing.T) {
 	then.Spec.Backup.HostPath, cloud.Spec.Backup.HostPath = "/then", "/now"
 	then.Spec.Backup.Schedule = "@daily"
 	cloud.Spec.Region, cloud.Spec.Zone = "region0", "zone0" // written by hand since; without them the API server refuses the spec
+	cloud.Annotations = map[string]string{v1alpha1.AnnotationEdition: "ee"}
 	cloud.Spec.Etcd.Size, then.Spec.Etcd.Size = 3, 1
 	cloud.Spec.DeletionPolicy, then.Spec.DeletionPolicy = v1alpha1.Retain, v1alpha1.Delete
 	cloud.Spec.Backup.Keep, then.Spec.Backup.Keep = new(int32(30)), new(int32(3))
@@ -51,8 +52,8 @@ func TestRollbackPatchKeepsPlace(t *testing.T) {
 		got  map[string]any
 		want string
 	}{
-		{"there", patch, `{"spec":{"backup":{"schedule":"@daily"},"keystone":{"disable":null},"version":"v4.0.3"}}`},
-		{"back", undo, `{"spec":{"backup":{"schedule":null},"keystone":{"disable":true},"version":"v4.0.4"}}`},
+		{"there", patch, `{"metadata":{"annotations":{"onecloud.yunion.io/edition":null}},"spec":{"backup":{"schedule":"@daily"},"keystone":{"disable":null},"version":"v4.0.3"}}`},
+		{"back", undo, `{"metadata":{"annotations":{"onecloud.yunion.io/edition":"ee"}},"spec":{"backup":{"schedule":null},"keystone":{"disable":true},"version":"v4.0.4"}}`},
 	} {
 		got, err := json.Marshal(one.got)
 		if err != nil || string(got) != one.want {

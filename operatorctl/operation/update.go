@@ -82,19 +82,21 @@ func updatePatch(_ context.Context, r *Run, cloud *v1alpha1.OnecloudCluster) (pa
 	}
 	patch, undo = map[string]any{"spec": spec}, map[string]any{"spec": before}
 	if p.Edition != "" {
-		var was any
-		if edition, there := cloud.Annotations[v1alpha1.AnnotationEdition]; there {
-			was = edition
-		}
-		annotation := func(v any) map[string]any {
-			return map[string]any{"annotations": map[string]any{v1alpha1.AnnotationEdition: v}}
-		}
-		patch["metadata"], undo["metadata"] = annotation(p.Edition), annotation(was)
+		patch["metadata"], undo["metadata"] = editionOf(p.Edition), editionOf(cloud.Annotations[v1alpha1.AnnotationEdition])
 	}
 	return patch, undo, 0, nil
 }
 
-// rollbackPatch restores the spec of an earlier release, except for what withoutPlace removes.
+// editionOf returns the metadata of a patch that sets the edition, or removes the annotation for "".
+func editionOf(edition string) map[string]any {
+	var value any
+	if edition != "" {
+		value = edition
+	}
+	return map[string]any{"annotations": map[string]any{v1alpha1.AnnotationEdition: value}}
+}
+
+// rollbackPatch restores the edition and the spec of an earlier release, except for what withoutPlace removes.
 func rollbackPatch(ctx context.Context, r *Run, cloud *v1alpha1.OnecloudCluster) (patch, undo map[string]any, of int, err error) {
 	to, err := r.target(ctx, cloud)
 	if err != nil {
@@ -106,7 +108,11 @@ func rollbackPatch(ctx context.Context, r *Run, cloud *v1alpha1.OnecloudCluster)
 	if err != nil {
 		return nil, nil, 0, err
 	}
-	return map[string]any{"spec": spec}, map[string]any{"spec": before}, to.Revision, nil
+	patch, undo = map[string]any{"spec": spec}, map[string]any{"spec": before}
+	if is, was := cloud.Annotations[v1alpha1.AnnotationEdition], to.From.Cloud.Annotations[v1alpha1.AnnotationEdition]; is != was {
+		patch["metadata"], undo["metadata"] = editionOf(was), editionOf(is)
+	}
+	return patch, undo, to.Revision, nil
 }
 
 // differences returns the merge patches from one value to another, and back.
