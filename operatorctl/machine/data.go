@@ -9,6 +9,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net"
 	"net/url"
 	"strings"
 	"sync"
@@ -277,8 +278,12 @@ func ClusterOf(ctx context.Context, c client.Reader, m *v1alpha1.OnecloudMachine
 	if err != nil {
 		return out, err
 	}
-	if k.ControlPlaneEndpoint != "" {
-		out.Endpoint = k.ControlPlaneEndpoint
+	if at := k.ControlPlaneEndpoint; at != "" {
+		if _, _, err := net.SplitHostPort(at); err != nil { // kubeadm stores it as given, and adds its port
+			_, port, _ := net.SplitHostPort(out.Endpoint)
+			at = net.JoinHostPort(strings.Trim(at, "[]"), port)
+		}
+		out.Endpoint = at
 	}
 	out.KubernetesVersion = k.KubernetesVersion
 	out.ImageRepository, err = repository(ctx, c, m)

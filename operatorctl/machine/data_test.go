@@ -78,3 +78,15 @@ func TestDataOfJoin(t *testing.T) {
 		}
 	}
 }
+
+// TestEndpointWithoutPort: kubeadm stores --control-plane-endpoint as given, so the port may be missing. It is the port in the cluster's kubeconfig.
+func TestEndpointWithoutPort(t *testing.T) {
+	for stored, want := range map[string]string{"lb.example.com": "lb.example.com:6443", "lb.example.com:7443": "lb.example.com:7443", "fd00::1": "[fd00::1]:6443", "": "192.0.2.1:6443"} {
+		config := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceSystem, Name: "kubeadm-config"}}
+		config.Data = map[string]string{"ClusterConfiguration": "controlPlaneEndpoint: '" + stored + "'"}
+		c := fake.NewClientBuilder().WithScheme(kube.Scheme()).WithObjects(config, infoWith("ca")).Build()
+		if got, err := ClusterOf(t.Context(), c, &v1alpha1.OnecloudMachine{}); err != nil || got.Endpoint != want {
+			t.Errorf("%q: %q, want %q, %v", stored, got.Endpoint, want, err)
+		}
+	}
+}
