@@ -45,6 +45,18 @@ func legacyFlags() []legacyFlag {
 	}
 }
 
+// formerCommands maps commands of an earlier ocadm, without "ocadm", to what does their work now.
+var formerCommands = map[string]string{
+	"baremetal": "kubectl label node NODE onecloud.yunion.io/baremetal=enable (or disable); ocadm component options set baremetal-agent listen_interface=NIC",
+	"longhorn":  "install Longhorn with its own manifests; ocadm init --storage-class CLASS gives its class to a new cloud",
+	"alpha":     "ocadm certs --help",
+
+	"component config":        "ocadm component options --help",
+	"config images pull":      "ocadm init and join pull what they need; without internet access: ocadm bundle create",
+	"init phase keepalived":   "ocadm ha enable gives a cluster its virtual address",
+	"init phase upload-certs": "ocadm token create --print-join-command --control-plane",
+}
+
 func addLegacy(fs *pflag.FlagSet, command config.For) {
 	for _, l := range legacyFlags() {
 		if l.command&command == 0 {

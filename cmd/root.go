@@ -140,7 +140,9 @@ func groupRunE(c *cobra.Command, args []string) error {
 		}
 	}
 	f := finding.New("OCA-0403", fmt.Sprintf("%s has no command %q", c.CommandPath(), args[0]), "", c.CommandPath()+" --help")
-	if guess, ok := nearest.To(args[0], names); args[0] == "get" && list != "" { // as in kubectl; "set" is near, but changes something
+	if now, was := formerCommands[strings.TrimPrefix(c.CommandPath()+" "+args[0], "ocadm ")]; was {
+		f.Remedy = now
+	} else if guess, ok := nearest.To(args[0], names); args[0] == "get" && list != "" { // as in kubectl; "set" is near, but changes something
 		f.Remedy = c.CommandPath() + " " + list
 	} else if ok {
 		f.Remedy = c.CommandPath() + " " + guess
@@ -158,6 +160,9 @@ func flagError(c *cobra.Command, err error) error {
 	f := finding.Errorf("OCA-0401", wrongUsage, c.CommandPath()+" --help", "%w", err)
 	var unknown *pflag.NotExistError
 	if errors.As(err, &unknown) {
+		if args := c.Flags().Args(); isGroup(c) && len(args) > 0 { // it is a flag of the command that does not exist
+			return groupRunE(c, args)
+		}
 		var names []string
 		c.Flags().VisitAll(func(fl *pflag.Flag) {
 			if !fl.Hidden {
