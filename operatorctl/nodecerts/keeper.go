@@ -115,7 +115,7 @@ func controlPlane(ctx context.Context, c client.Reader) (all, ready []string, er
 	return all, ready, nil
 }
 
-// read stores the result of a look. A failed Job stays for a while and is created again when it is gone.
+// read stores the result of a look. A failed Job, or one whose report cannot be read, stays for a while and is created again when it is gone.
 func (k *Keeper) read(ctx context.Context, s seen, node string) error {
 	j := s.looks[node]
 	r := s.reports[node]
@@ -125,11 +125,15 @@ func (k *Keeper) read(ctx context.Context, s seen, node string) error {
 		k.Log.Warn("checking the certificates of a node failed", "node", node, "cluster", s.cloud.Name, "error", failed, "output", said)
 		return store(ctx, k.Client, s.cloud, node, &r)
 	}
-	r, err := reportOf(ctx, k.Direct, j)
+	found, err := reportOf(ctx, k.Direct, j)
 	if err != nil {
+		if r.Problem != err.Error() { // otherwise it is known, and another write would start another pass
+			r.Time, r.Problem = s.now.UTC().Truncate(time.Second), err.Error()
+			err = errors.Join(err, store(ctx, k.Client, s.cloud, node, &r))
+		}
 		return err
 	}
-	if err := store(ctx, k.Client, s.cloud, node, &r); err != nil {
+	if err := store(ctx, k.Client, s.cloud, node, &found); err != nil {
 		return err
 	}
 	err = k.Client.Delete(ctx, &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: j.Namespace, Name: j.Name}},
