@@ -3,6 +3,7 @@
 package etcd
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -137,4 +138,44 @@ func TestObserveLearner(t *testing.T) {
 		}
 		time.Sleep(50 * time.Millisecond) // it starts
 	}
+}
+
+// etcd keeps the alarm of a member that was removed, and accepts no writes because of it.
+func TestLiftNoSpaceOfRemovedMember(t *testing.T) {
+	c := startCluster(t, 3, fmt.Sprintf("--quota-backend-bytes=%d", 16*mebi))
+	kv, e := c.kv("m-2"), c.open()
+	all, err := e.List(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	gone := all[slices.IndexFunc(all, func(l Listed) bool { return l.Name == "m-2" })]
+	if err := fill(t.Context(), kv, 40); err == nil || !strings.Contains(err.Error(), "space exceeded") {
+		t.Fatalf("filling it: %v", err)
+	}
+	full, err := e.alarms(t.Context())
+	for ; err == nil && !full[gone.ID]; full, err = e.alarms(t.Context()) { // each member raises its own
+		time.Sleep(50 * time.Millisecond)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.stop("m-2")
+	if err := e.Remove(t.Context(), gone); err != nil {
+		t.Fatal(err)
+	}
+	named := false
+	for range 5 { // a member may raise its alarm at any later time
+		lifted, err := e.LiftNoSpace(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		named = named || slices.Contains(lifted.Members, fmt.Sprintf("the removed member %x", gone.ID))
+		if err = fill(t.Context(), c.kv("m-0", "m-1"), 1); err == nil {
+			if !named {
+				t.Errorf("%+v does not name it", lifted)
+			}
+			return
+		}
+	}
+	t.Error("it accepts no writes")
 }

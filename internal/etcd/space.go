@@ -3,6 +3,7 @@
 package etcd
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -91,7 +92,7 @@ type Lifted struct {
 
 // LiftNoSpace makes room in databases that have reached their quota, so that etcd accepts writes again: it drops all old revisions, defragments each
 // member, and disarms the alarm. It does nothing without such an alarm, and returns an error for any other alarm. Members that do not answer keep
-// their alarm.
+// their alarm. etcd also keeps that of a member that was removed, and accepts no writes because of it.
 func (c *Client) LiftNoSpace(ctx context.Context) (Lifted, error) {
 	var out Lifted
 	full, err := c.alarms(ctx)
@@ -106,15 +107,14 @@ func (c *Client) LiftNoSpace(ctx context.Context) (Lifted, error) {
 		return out, err
 	}
 	var errs []error
-	squeezed := map[uint64]string{}
+	squeezed, keep := map[uint64]string{}, map[uint64]bool{}
 	for _, m := range all {
-		if m.err != nil {
-			errs = append(errs, m.err)
-			continue
+		after, err := int64(0), m.err
+		if err == nil {
+			after, err = c.squeeze(ctx, m)
 		}
-		after, err := c.squeeze(ctx, m)
 		if err != nil {
-			errs = append(errs, err)
+			errs, keep[m.ID] = append(errs, err), true
 			continue
 		}
 		out.Before, out.After = max(out.Before, m.status.DbSize), max(out.After, after)
@@ -125,15 +125,14 @@ func (c *Client) LiftNoSpace(ctx context.Context) (Lifted, error) {
 		return out, errors.Join(append(errs, err)...)
 	}
 	for id := range full {
-		name, ok := squeezed[id]
-		if !ok {
+		if keep[id] {
 			continue
 		}
 		if err := c.disarm(ctx, id); err != nil {
 			errs = append(errs, err)
 			continue
 		}
-		out.Members = append(out.Members, name)
+		out.Members = append(out.Members, cmp.Or(squeezed[id], fmt.Sprintf("the removed member %x", id)))
 	}
 	slices.Sort(out.Members)
 	return out, errors.Join(errs...)
