@@ -336,8 +336,8 @@ func unsigned(h *host.Host, t Trust) (out []Certificate, err error) {
 	return out, nil
 }
 
-// copies are the paths where administrators keep kubeconfigs.
-var copies = []string{"/root/.kube/config", "/home/*/.kube/config"}
+// copies are the paths where administrators keep kubeconfigs. Those of the node itself are signed again before anyone looks.
+var copies = []string{"/root/.kube/config", "/home/*/.kube/config", kubernetesDir + "/*.conf"}
 
 // Left returns administrators' kubeconfigs on this machine whose certificate was signed by the CA that is being removed.
 func Left(h *host.Host, going []byte) ([]string, error) {

@@ -226,11 +226,12 @@ func TestLeft(t *testing.T) {
 	write(t, h, "/root/.kube/old.crt", pem)
 	config("/root/.kube/config", "old.crt")
 	config("/home/a/.kube/config", "missing.crt")
-	if left, err := Left(h, old); err != nil || !slices.Equal(left, []string{"/root/.kube/config"}) {
-		t.Errorf("%v, %v", left, err)
-	}
+	config(kubernetesDir+"/backup.conf", "/root/.kube/old.crt") // an administrator's own
 	take(t, h, stages["trust"])
 	take(t, h, stages["sign"])
+	if left, err := Left(h, old); err != nil || !slices.Equal(left, []string{"/root/.kube/config", kubernetesDir + "/backup.conf"}) {
+		t.Errorf("%v, %v", left, err)
+	}
 	write(t, h, "/root/.kube/old.crt", h.Files.Text(pkiDir+"/apiserver.crt"))
 	if left, err := Left(h, old); err != nil || len(left) > 0 {
 		t.Errorf("after it was replaced: %v, %v", left, err)
