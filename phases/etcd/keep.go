@@ -14,12 +14,8 @@ import (
 	"yunion.io/x/ocadm/phases/host"
 )
 
-const (
-	// snapshotTimeout bounds one snapshot.
-	snapshotTimeout = 10 * time.Minute
-	// snapshotRetry is the delay after a failed snapshot: etcd may still be starting.
-	snapshotRetry = time.Minute
-)
+// snapshotRetry is the delay after a failed snapshot: etcd may still be starting.
+const snapshotRetry = time.Minute
 
 // The log messages about each snapshot. Kept looks for them.
 const (
@@ -41,9 +37,7 @@ func KeepSnapshots(ctx context.Context, files host.Files, endpoint, dir string, 
 			return nil
 		case <-timer.C:
 		}
-		limited, cancel := context.WithTimeout(ctx, snapshotTimeout)
-		info, err := Take(limited, files, endpoint, dir, DefaultKeep)
-		cancel()
+		info, err := Take(ctx, files, endpoint, dir, DefaultKeep)
 		if wait = every; err != nil {
 			wait = min(snapshotRetry, every)
 			log.Warn(notSaved, "error", err)

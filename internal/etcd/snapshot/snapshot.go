@@ -57,6 +57,9 @@ const Reserve = 512 << 20
 // ErrNoSpace is returned if the disk is too small for a snapshot.
 var ErrNoSpace = errors.New("not enough space on the disk")
 
+// patience is how long a save may take, plus a second for each MiB: the disk may be a slow one. The client itself would retry forever.
+var patience = 10 * time.Minute
+
 // dialTimeout limits connecting to the member.
 const dialTimeout = 5 * time.Second
 
@@ -73,6 +76,8 @@ func Save(ctx context.Context, endpoint string, config *tls.Config, dir string, 
 	if lacking != "" {
 		return Info{}, fmt.Errorf("saving a snapshot of %d MiB: %s: %w", size>>20, lacking, ErrNoSpace)
 	}
+	ctx, cancel := context.WithTimeout(ctx, patience+time.Duration(size>>20)*time.Second)
+	defer cancel()
 	unlock, err := lock(ctx, dir)
 	if err != nil {
 		return Info{}, err

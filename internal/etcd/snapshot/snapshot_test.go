@@ -335,3 +335,21 @@ func TestOneSaveAtATime(t *testing.T) {
 	}
 	again()
 }
+
+// A member that accepts connections and does not answer, like one whose disk hangs, is given up: its client would retry forever.
+func TestSaveGivesUp(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	defer func(was time.Duration) { patience = was }(patience)
+	patience = 0 // a second is left for the MiB
+	ctx, cancel := context.WithTimeout(t.Context(), 40*time.Second)
+	defer cancel()
+	dir := t.TempDir()
+	_, err = Save(ctx, "http://"+l.Addr().String(), nil, dir, 1<<20, time.Now())
+	if left, lerr := os.ReadDir(dir); ctx.Err() != nil || !errors.Is(err, context.DeadlineExceeded) || len(left) > 0 || lerr != nil {
+		t.Errorf("%v, %v, %v, %v", ctx.Err(), err, left, lerr)
+	}
+}
