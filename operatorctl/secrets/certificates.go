@@ -134,7 +134,10 @@ func (w Wanted) Plan(found map[string]*corev1.Secret) (Plan, error) {
 			names = append(names, ip.String())
 		}
 		request.Small = true // etcd and its clients are written in Go
-		p.add(found, etcdSecret(w.Cluster, etcdRoles[i]), etcdFile(etcdRoles[i], ".crt"), etcdFile(etcdRoles[i], ".key"), request, names)
+		replaced := p.add(found, etcdSecret(w.Cluster, etcdRoles[i]), etcdFile(etcdRoles[i], ".crt"), etcdFile(etcdRoles[i], ".key"), request, names)
+		if replaced && etcdRoles[i] == "client" && p.provided == nil {
+			p.leaves[0].data = nil // most services read the client's only when they start, which a new service certificate causes
+		}
 	}
 	return p, nil
 }
@@ -152,8 +155,8 @@ func (w Wanted) etcdNames() []string {
 	return names
 }
 
-// add plans a leaf: the stored one is kept while it is usable.
-func (p *Plan) add(found map[string]*corev1.Secret, secret, certKey, keyKey string, request pki.Request, names []string) {
+// add plans a leaf: the stored one is kept while it is usable. It reports whether a stored one is replaced.
+func (p *Plan) add(found map[string]*corev1.Secret, secret, certKey, keyKey string, request pki.Request, names []string) bool {
 	request.DNSNames, request.IPs = pki.SplitNames(names)
 	request.NotBefore, request.NotAfter = p.wanted.Now.Add(-time.Hour), p.wanted.Now.Add(pki.LeafLifetime)
 	l := leaf{secret: secret, certKey: certKey, keyKey: keyKey, request: request}
@@ -167,6 +170,7 @@ func (p *Plan) add(found map[string]*corev1.Secret, secret, certKey, keyKey stri
 		}
 	}
 	p.leaves = append(p.leaves, l)
+	return l.data == nil && len(data[certKey]) > 0
 }
 
 // Due reports whether anything must be issued.

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package secrets
+
+import (
+	"bytes"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// Most services get etcd's client certificate from the identity service when they start, and keep it. A new one reaches them only with a new service
+// certificate, for which their pods restart.
+func TestServiceCertificateFollowsThatOfEtcd(t *testing.T) {
+	w := Wanted{Cluster: "default", Namespace: "onecloud", Names: []string{"service"}, Now: b0}
+	found := map[string]*corev1.Secret{}
+	apply := func() (service, client []byte) {
+		t.Helper()
+		p, err := w.Plan(found)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c, err := p.Apply()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, s := range c.Secrets {
+			found[s.Name] = &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: s.Name}, Data: s.Data}
+		}
+		return found["default-certs"].Data[keyServiceCert], found["default-etcd-client"].Data["etcd-client.crt"]
+	}
+	service, client := apply()
+	w.Now, w.Names = b0.Add(500*24*time.Hour), append(w.Names, "cloud.example.com") // a new address
+	named, kept := apply()
+	if bytes.Equal(named, service) || !bytes.Equal(kept, client) {
+		t.Fatal("the name is missing, or etcd's client certificate is new")
+	}
+	w.Now = b0.Add(540 * 24 * time.Hour)
+	followed, renewed := apply()
+	if bytes.Equal(renewed, client) || bytes.Equal(followed, named) {
+		t.Errorf("after two thirds of its lifetime: client certificate renewed %t, service certificate too %t", !bytes.Equal(renewed, client), !bytes.Equal(followed, named))
+	}
+	if again, still := apply(); !bytes.Equal(again, followed) || !bytes.Equal(still, renewed) {
+		t.Error("they are issued again")
+	}
+	// A lost one, as in an adopted cloud, is issued without a restart of everything.
+	delete(found, "default-etcd-client")
+	if again, issued := apply(); !bytes.Equal(again, followed) || bytes.Equal(issued, renewed) {
+		t.Error("a missing client certificate replaces that of the services")
+	}
+}
