@@ -285,6 +285,8 @@ func TestJudge(t *testing.T) {
 	const none = time.Duration(-1)
 	full := member("c", true)
 	full.Size, full.Alarms = 90, []string{"NOSPACE"}
+	inUse := member("c", true)
+	inUse.Size, inUse.InUse = 90, 85
 	for _, c := range []struct {
 		members   []etcd.Observed
 		age       time.Duration
@@ -294,6 +296,7 @@ func TestJudge(t *testing.T) {
 		{[]etcd.Observed{member("a", true), member("b", true), member("c", true)}, time.Hour, 1, nil},
 		{[]etcd.Observed{member("a", true), member("b", true), member("c", false)}, time.Hour, 0, []string{"member c does not answer"}},
 		{[]etcd.Observed{member("a", true), member("b", true), full}, time.Hour, 1, []string{"reports NOSPACE", "ocadm etcd defrag"}},
+		{[]etcd.Observed{member("a", true), member("b", true), inUse}, time.Hour, 1, []string{"delete objects"}}, // nothing to defragment
 		{[]etcd.Observed{member("a", true), {Peer: "https://10.0.0.7:2380", Learner: true}}, time.Hour, 0,
 			[]string{"member 10.0.0.7 does not answer", "ocadm node remove 10.0.0.7"}},
 		{[]etcd.Observed{member("a", true)}, 5 * time.Hour, 0, []string{"5h0m0s old"}},
