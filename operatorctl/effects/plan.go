@@ -181,8 +181,13 @@ func (in Input) endpoints(c component.Resolved) Effect {
 		e.Stage, e.Follows = After, []string{"identity/region"}
 	}
 	if slices.ContainsFunc(records, func(r Record) bool { return r.Certificate != "" }) {
-		// Other services use such a service as soon as they find it, so it is registered once it serves.
-		e.Stage, e.Needs = After, append(e.Needs, c.Name)
+		// Other services use such a service as soon as they find it, so it is registered once it serves. They read its certificate only when they start, so a
+		// new one is stored before the identity service counts as available, for which their pods wait.
+		if e.Stage = After; in.Recorded[e.Key] == "" {
+			e.Needs = append(e.Needs, c.Name)
+		} else {
+			e.Component = identityName
+		}
 		e.Hash = in.hash("endpoints", in.Cluster.Region, records, c.Register, in.ClientCertificate)
 	}
 	return e
