@@ -153,13 +153,15 @@ func without(documents []string, kind string) []string {
 	return out
 }
 
-// perNamespace repeats documents for each namespace of clouds. It does not create the operator's own namespace.
+// perNamespace repeats documents for each namespace of clouds. It does not create the operator's own namespace. Helm never deletes the others: a volume
+// of a cloud would go with its namespace.
 func perNamespace(documents []string) string {
 	var out strings.Builder
 	out.WriteString("{{- range splitList `,` (include `ocadm.namespaces` .) }}\n")
 	for _, d := range documents {
 		d = "---\n" + d + "\n"
 		if isKind(d, "Namespace") {
+			d = strings.Replace(d, "\nmetadata:\n", "\nmetadata:\n  annotations: {helm.sh/resource-policy: keep}\n", 1)
 			d = "{{- if ne . `" + Namespace + "` }}\n" + d + "{{- end }}\n"
 		}
 		out.WriteString(d)

@@ -149,6 +149,12 @@ func TestChartIsWhatManifestsPrints(t *testing.T) {
 		t.Fatalf("the manifests have no %s", own)
 	}
 	delete(want, own) // Helm creates the namespace of its release: --create-namespace
+	// Helm would delete a namespace with all volumes of its cloud when it leaves the values or the release ends.
+	metadata := got["Namespace  other"].(map[string]any)["metadata"].(map[string]any)
+	if d := cmp.Diff(map[string]any{"helm.sh/resource-policy": "keep"}, metadata["annotations"]); d != "" {
+		t.Errorf("the annotations of a namespace of clouds: %s", d)
+	}
+	delete(metadata, "annotations")
 	if d := cmp.Diff(want, got); d != "" {
 		t.Error(d)
 	}
