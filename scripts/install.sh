@@ -8,6 +8,7 @@
 #   OCADM_ALLOW_HTTP   1 accepts an OCADM_URL without TLS; an attacker on the network path can then replace the program and its checksums
 #   OCADM_INSTALL_DIR  directory for the program (default /usr/local/bin)
 set -eu
+{ # the shell runs nothing if the end is missing
 version=${OCADM_VERSION:-}
 url=${OCADM_URL:-}
 dir=${OCADM_INSTALL_DIR:-/usr/local/bin}
@@ -52,7 +53,7 @@ mkdir -p "$dir" 2>/dev/null || fail "$dir cannot be created: run this as root, o
 tmp=$(mktemp -d)
 new=
 trap 'rm -rf "$tmp" ${new:+"$new"}' EXIT
-trap 'exit 130' INT TERM
+trap 'exit 130' HUP INT TERM
 name=ocadm-$version-linux-$arch
 echo "Downloading $name.tar.gz" >&2
 for file in SHA256SUMS "$name.tar.gz"; do
@@ -70,3 +71,4 @@ if ! { cp "$tmp/$name/ocadm" "$new" && chmod 0755 "$new" && mv -f "$new" "$dir/o
 fi
 new=
 echo "Installed $("$dir/ocadm" version -o short) as $dir/ocadm" >&2
+}

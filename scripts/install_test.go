@@ -188,6 +188,29 @@ func TestInstall(t *testing.T) {
 	}
 }
 
+// A script that was cut off, as by "curl | sh", does not end with success, and leaves nothing behind.
+func TestInstallCutOff(t *testing.T) {
+	script, err := os.ReadFile("install.sh")
+	if err != nil {
+		t.Fatal(err)
+	}
+	amd64, tmp, dir := archive(t, "amd64"), t.TempDir(), t.TempDir()
+	name := "ocadm-v9.9.9-linux-amd64.tar.gz"
+	server := serve(t, map[string]any{"SHA256SUMS": fmt.Sprintf("%x  %s\n", sha256.Sum256(amd64), name), name: amd64})
+	programs := path(t, map[string]string{"uname": `[ "$1" = -s ] && echo Linux || echo x86_64`})
+	for end := bytes.Index(script, []byte("\nversion=")) + 1; end < len(script)-1; end += 1 + bytes.IndexByte(script[end:], '\n') {
+		cmd := exec.CommandContext(t.Context(), "sh")
+		cmd.Stdin = bytes.NewReader(script[:end])
+		cmd.Env = []string{"PATH=" + programs, "TMPDIR=" + tmp, "OCADM_VERSION=v9.9.9", "OCADM_URL=" + server, "OCADM_INSTALL_DIR=" + dir}
+		err := cmd.Run()
+		left, _ := filepath.Glob(tmp + "/*")
+		there, _ := filepath.Glob(dir + "/*")
+		if err == nil || len(left)+len(there) > 0 {
+			t.Fatalf("cut off before %q: %v, left %q %q", strings.SplitN(string(script[end:]), "\n", 2)[0], err, left, there)
+		}
+	}
+}
+
 // serve serves the files of release v9.9.9: texts, bytes and handlers.
 func serve(t *testing.T, files map[string]any) string {
 	t.Helper()
