@@ -5,6 +5,7 @@
 package cluster
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strings"
@@ -50,6 +51,15 @@ func WatchedBy(d *appsv1.Deployment) []string {
 		}
 	}
 	return []string{DefaultNamespace}
+}
+
+// OfHelm returns a finding if Helm installed the operator: its next upgrade would undo any change but one to these values of the chart.
+func OfHelm(d *appsv1.Deployment, values string) error {
+	if d.Labels[v1alpha1.LabelManagedBy] != "Helm" {
+		return nil
+	}
+	return finding.New("OCA-7031", "The operator was installed with Helm", "the next helm upgrade would undo this change of Deployment "+d.Namespace+"/"+d.Name,
+		fmt.Sprintf("helm -n %s upgrade %s CHART --reuse-values --set '%s'", d.Namespace, cmp.Or(d.Annotations["meta.helm.sh/release-name"], "RELEASE"), values))
 }
 
 // All returns the clouds of a Kubernetes cluster; none without an operator.

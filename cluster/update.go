@@ -125,6 +125,11 @@ func (u Update) operator(ctx context.Context, c client.WithWatch) ([]string, err
 	}
 	was := d.Spec.Template.Spec.Containers[0]
 	image := cmp.Or(u.OperatorImage, OperatorImage(was.Image, u.ImageRepository, u.OperatorVersion))
+	if err := OfHelm(d, "image="+image); err != nil {
+		if u.Manifests = nil; image != was.Image {
+			return nil, err
+		}
+	}
 	changes, err := u.setOperator(ctx, c, d, image)
 	if err != nil {
 		return nil, err

@@ -68,6 +68,12 @@ func Serve(ctx context.Context, c client.WithWatch, namespace string) (kube.Chan
 	if d == nil || err != nil {
 		return nil, err
 	}
+	if err := ofHelm(d, append(cluster.WatchedBy(d), namespace)); err != nil {
+		if slices.Contains(cluster.WatchedBy(d), namespace) {
+			return nil, nil
+		}
+		return nil, err
+	}
 	objs, err := Rights(namespace)
 	if err != nil {
 		return nil, err
@@ -99,8 +105,12 @@ func Leave(ctx context.Context, c client.WithWatch, namespace string) (kube.Chan
 			"ocadm cluster delete --namespace "+namespace+" --name "+clouds.Items[0].Name)
 	}
 	var set kube.ChangeSet
+	rest := slices.DeleteFunc(cluster.WatchedBy(d), func(n string) bool { return n == namespace })
+	if err := ofHelm(d, rest); err != nil {
+		return nil, err
+	}
 	if slices.Contains(cluster.WatchedBy(d), namespace) {
-		change, err := watch(ctx, c, d, slices.DeleteFunc(cluster.WatchedBy(d), func(n string) bool { return n == namespace }))
+		change, err := watch(ctx, c, d, rest)
 		if err != nil {
 			return nil, err
 		}
@@ -122,6 +132,11 @@ func Leave(ctx context.Context, c client.WithWatch, namespace string) (kube.Chan
 		}
 	}
 	return set, nil
+}
+
+// ofHelm returns a finding with the value of the chart for these namespaces.
+func ofHelm(d *appsv1.Deployment, namespaces []string) error {
+	return cluster.OfHelm(d, "namespaces={"+strings.Join(all(namespaces)[1:], ",")+"}")
 }
 
 // watch sets the namespaces that the operator watches, which restarts it.

@@ -4,10 +4,13 @@ package operator
 
 import (
 	"bytes"
+	"context"
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	appsv1 "k8s.io/api/apps/v1"
@@ -21,6 +24,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"yunion.io/x/ocadm/cluster"
+	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/internal/kube"
 	"yunion.io/x/ocadm/phases/config"
 )
@@ -190,6 +194,34 @@ func TestObjectsFor(t *testing.T) {
 	}
 	if got := cluster.WatchedBy(&d); !slices.Equal(got, []string{Namespace, "other", "third"}) {
 		t.Errorf("namespaces %v", got)
+	}
+}
+
+// Helm's next upgrade would take a namespace from the operator again, and undo another image.
+func TestOperatorOfHelm(t *testing.T) {
+	d := deployment()
+	d.Labels, d.Annotations = map[string]string{"app.kubernetes.io/managed-by": "Helm"}, map[string]string{"meta.helm.sh/release-name": "mine"}
+	d.Spec.Template.Spec.Containers = []corev1.Container{{Name: Name, Image: "r/ocadm:v1", Args: []string{cluster.NamespacesFlag + Namespace + ",b,c"}}}
+	c := fake.NewClientBuilder().WithScheme(kube.Scheme()).WithObjects(d).Build()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	update := func(image string) error {
+		_, err := cluster.Update{OperatorImage: image, OperatorOnly: true, Report: func(string, string) {}}.Apply(ctx, c)
+		return err
+	}
+	_, serve := Serve(t.Context(), c, "d")
+	_, leave := Leave(t.Context(), c, "b")
+	for want, err := range map[string]error{"namespaces={b,c,d}'": serve, "namespaces={c}'": leave, "image=r/ocadm:v2'": update("r/ocadm:v2")} {
+		if f := finding.Of(err); len(f) != 1 || f[0].Code != "OCA-7031" || !strings.Contains(f[0].Remedy, "upgrade mine ") || !strings.HasSuffix(f[0].Remedy, want) {
+			t.Errorf("%s: %+v", want, f)
+		}
+	}
+	if set, err := Serve(t.Context(), c, "b"); err != nil || len(set) > 0 {
+		t.Errorf("a namespace that it has: %v, %v", set, err)
+	}
+	var namespaces corev1.NamespaceList
+	if err := c.List(t.Context(), &namespaces); err != nil || len(namespaces.Items) > 0 {
+		t.Errorf("created %v, %v", namespaces.Items, err)
 	}
 }
 
