@@ -126,6 +126,7 @@ func (a *app) loadSettings(c *cobra.Command, command config.For, file string) (*
 		if err := set(sink.Lookup(s.Key).Value, s, v.Get(s.Key)); err != nil {
 			return nil, err
 		}
+		cfg.Given = append(cfg.Given, s.Key)
 	}
 	if command&config.ForInit != 0 {
 		cfg.Node.AsController = true

@@ -31,6 +31,7 @@ type Config struct {
 	Join     Join     `json:"join"`
 	Operator Operator `json:"operator"`
 	Run      Run      `json:"-"`
+	Given    []string `json:"-"` // keys of the settings that are not defaults
 }
 
 // Cluster holds the settings of the Kubernetes cluster.

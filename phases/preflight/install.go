@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -70,7 +71,15 @@ func keep(c *config.Config, was cluster.Options) {
 		c.Database.Host, c.Database.Port, c.Database.User = was.Database.Host, was.Database.Port, was.Database.Username
 		c.Database.TLS, c.Database.CA = was.Database.TLS, was.Database.CA
 	}
-	c.Cloud.StorageClass = cmp.Or(c.Cloud.StorageClass, was.StorageClass)
+	for key, stored := range map[string]any{
+		"cloud.name": was.Name, "cloud.region": was.Region, "cloud.zone": was.Zone, "cloud.edition": was.Edition, "cloud.productVersion": was.ProductVersion,
+		"cloud.profile": was.Profile, "cloud.useHyperImage": was.UseHyperImage, "cloud.disableResourceManagement": was.DisableResourceManagement,
+	} {
+		if stored != "" && !slices.Contains(c.Given, key) {
+			reflect.ValueOf(config.Field(c, key)).Elem().Set(reflect.ValueOf(stored))
+		}
+	}
+	c.Cloud.StorageClass = cmp.Or(c.Cloud.StorageClass, was.StorageClass, config.DefaultStorageClass)
 	c.Cloud.IngressClass = cmp.Or(c.Cloud.IngressClass, was.IngressClass)
 	if was.WebHostPorts {
 		c.Cloud.IngressClass = cmp.Or(c.Cloud.IngressClass, config.None)

@@ -164,6 +164,8 @@ func TestChooseKeepsWhatWasStored(t *testing.T) {
 	k.IngressClasses = nil
 	first := config.Default()
 	first.Cloud.Version, first.Cloud.StorageClass, first.Cloud.IngressClass = "v4.0.4", "ssd", config.None
+	first.Cloud.Name, first.Cloud.Region, first.Cloud.Zone, first.Cloud.Edition, first.Cloud.ProductVersion, first.Cloud.Profile = "c", "r", "z", "ee", "CMP", "ha"
+	first.Cloud.UseHyperImage, first.Cloud.DisableResourceManagement = true, true
 	first.Cloud.LoadBalancerEndpoint, first.Database.Host, first.Database.User = "cloud.example.com", "10.0.0.5", "admin"
 	Choose(&first, k)
 	k.Settings = cloud.Options(&first)
@@ -175,6 +177,11 @@ func TestChooseKeepsWhatWasStored(t *testing.T) {
 	}
 	if !k.Settings.WebHostPorts || k.Settings.StorageClass != "ssd" || k.Settings.Database.Host != "10.0.0.5" {
 		t.Errorf("%+v", k.Settings)
+	}
+	given := config.Default()
+	given.Cloud.Version, given.Given = "v4.0.4", []string{"cloud.productVersion", "cloud.useHyperImage"}
+	if Choose(&given, k); given.Cloud.ProductVersion != "FullStack" || given.Cloud.UseHyperImage || given.Cloud.Edition != "ee" {
+		t.Errorf("a default that was given: %+v", given.Cloud)
 	}
 	k.RegistryAuth = `{"auths":{}}`
 	operatorOnly := config.Default()
@@ -192,6 +199,9 @@ func TestChooseKeepsWhatWasStored(t *testing.T) {
 	embedded.Cloud.Version = "v4.0.4"
 	k.Settings = cluster.Options{Database: cluster.Database{Host: "ocadm-mysql.onecloud.svc", Secret: "ocadm-mysql"}}
 	Choose(&embedded, k)
+	if embedded.Cloud.StorageClass != config.DefaultStorageClass { // stored as ""
+		t.Errorf("the storage class became %q", embedded.Cloud.StorageClass)
+	}
 	if embedded.Database.Host != "" {
 		t.Errorf("the embedded database became %q", embedded.Database.Host)
 	}
