@@ -238,11 +238,20 @@ func TestOperatorImage(t *testing.T) {
 		}
 		return remote.WriteIndex(r, index)
 	})
+	runs := func(image string) appsv1.Deployment {
+		return deployment("onecloud", func(d *appsv1.Deployment) {
+			d.Spec.Template.Spec.Containers[0].Image, d.Status.AvailableReplicas = image, 1
+		})
+	}
 	for name, c := range map[string]struct {
 		image, code string
 		severity    finding.Severity
 		nodes       []corev1.Node
+		operators   []appsv1.Deployment
 	}{
+		"runs": {image: at + "/you/ocadm:none", nodes: []corev1.Node{existing("n1", "amd64")}, operators: []appsv1.Deployment{runs(at + "/you/ocadm:none")}},
+		"another runs": {image: at + "/you/ocadm:none", nodes: []corev1.Node{existing("n1", "amd64")}, operators: []appsv1.Deployment{runs(single)},
+			code: "OCA-7033", severity: finding.Error},
 		"there":             {image: single, nodes: []corev1.Node{existing("n1", "amd64")}},
 		"for both":          {image: both, nodes: []corev1.Node{existing("n1", "amd64"), existing("n2", "arm64")}},
 		"for one of two":    {image: single, nodes: []corev1.Node{existing("n1", "amd64"), existing("n2", "arm64")}, code: "OCA-7034", severity: finding.Warning},
@@ -257,7 +266,7 @@ func TestOperatorImage(t *testing.T) {
 			cfg := config.Default()
 			cfg.Cloud.OperatorImage = c.image
 			h := host.ForCluster(&cfg)
-			h.Cluster = &host.Cluster{Nodes: c.nodes}
+			h.Cluster = &host.Cluster{Nodes: c.nodes, Operators: c.operators}
 			found := checkOperatorImage(t.Context(), newMachine(h, Install, Limits{}))
 			if c.code == "" && len(found) > 0 || c.code != "" && (len(found) != 1 || found[0].Code != c.code || found[0].Severity != c.severity || found[0].Remedy == "") {
 				t.Errorf("found %+v", found)

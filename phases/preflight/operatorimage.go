@@ -15,6 +15,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/name"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 
 	"yunion.io/x/ocadm/internal/finding"
@@ -27,10 +28,15 @@ import (
 // operatorImageTimeout covers a registry and its token server.
 const operatorImageTimeout = 20 * time.Second
 
-// checkOperatorImage looks for the image on the nodes, then in its registry. A registry that this machine cannot reach is only a warning, because the nodes
+// checkOperatorImage looks for the image in the running operator, because a kubelet lists only 50 images, then on the nodes, then in its registry. A registry that this machine cannot reach is only a warning, because the nodes
 // may reach it.
 func checkOperatorImage(ctx context.Context, m *machine) []finding.Finding {
 	image := m.h.Config.OperatorImage()
+	if slices.ContainsFunc(m.h.Cluster.Operators, func(d appsv1.Deployment) bool {
+		return ours(d) && d.Status.AvailableReplicas > 0 && d.Spec.Template.Spec.Containers[0].Image == image
+	}) {
+		return nil
+	}
 	nodes := slices.DeleteFunc(slices.Clone(m.h.Cluster.Nodes), func(n corev1.Node) bool { return unfit(n) != "" })
 	if len(nodes) > 0 && !slices.ContainsFunc(nodes, func(n corev1.Node) bool { return !holds(n, image) }) {
 		return nil
