@@ -126,9 +126,9 @@ func Leave(ctx context.Context, c client.WithWatch, namespace string) (kube.Chan
 		}
 		switch err := c.Delete(ctx, o); {
 		case err == nil:
-			set = append(set, kube.Change{Action: kube.Deleted, Kind: o.GetKind(), Namespace: namespace, Name: o.GetName()})
+			set = append(set, change(o))
 		case !apierrors.IsNotFound(err):
-			return set, fmt.Errorf("deleting %s %s/%s: %w", o.GetKind(), namespace, o.GetName(), err)
+			return set, fmt.Errorf("deleting %s %s: %w", o.GetKind(), client.ObjectKeyFromObject(o), err)
 		}
 	}
 	return set, nil

@@ -225,6 +225,26 @@ func TestOperatorOfHelm(t *testing.T) {
 	}
 }
 
+// The messages of a removal name each object where it was: some are in no namespace, or in kube-system.
+func TestLeaveNamesObjects(t *testing.T) {
+	d := deployment()
+	d.Spec.Template.Spec.Containers = []corev1.Container{{Name: Name}}
+	c := fake.NewClientBuilder().WithScheme(kube.Scheme()).WithObjects(d).Build()
+	if _, err := Serve(t.Context(), c, "b"); err != nil {
+		t.Fatal(err)
+	}
+	set, err := Leave(t.Context(), c, "b")
+	var got []string
+	for _, change := range set {
+		got = append(got, change.String())
+	}
+	for _, want := range []string{"deleted ClusterRoleBinding onecloud-node-reader-b", "deleted RoleBinding kube-system/onecloud-region-b", "deleted Role b/onecloud-operator"} {
+		if !slices.Contains(got, want) {
+			t.Errorf("no %q in %q, %v", want, got, err)
+		}
+	}
+}
+
 // A missing namespace does not hide the others.
 func TestNamespacesToRemove(t *testing.T) {
 	ours := &corev1.Namespace{}
