@@ -16,6 +16,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -65,6 +66,9 @@ func (a *app) serveBundle(ctx context.Context, b *bundle.Bundle, s bundleServer)
 		return err
 	}
 	store, err := depot.Open(s.directory, 0)
+	if err == nil {
+		err = s.foreign()
+	}
 	if err != nil {
 		return cannotServeBundle(err)
 	}
@@ -111,6 +115,18 @@ func (s bundleServer) print(w io.Writer, b *bundle.Bundle, address net.Addr, tok
 		"  ocadm init --bundle https://%s --bundle-ca-hash %s --bundle-token %s\n", b.Name(), strings.Join(b.Platforms(), " and "), address,
 		ca, filepath.Join(s.directory, "token"), address, kubernetes.Pin(certs[0]), token)
 	return err
+}
+
+// foreign returns an error if the directory belongs to another user, who could have chosen its token and authority.
+func (s bundleServer) foreign() error {
+	info, err := os.Stat(s.directory)
+	if err != nil {
+		return err
+	}
+	if owner, ok := info.Sys().(*syscall.Stat_t); ok && owner.Uid != 0 && int(owner.Uid) != os.Geteuid() {
+		return fmt.Errorf("%s belongs to user %d, who could replace the token and the certificate in it", s.directory, owner.Uid)
+	}
+	return nil
 }
 
 // secrets creates the certificate and the token, unless valid ones exist.
@@ -185,5 +201,5 @@ func ownNames(listen net.Addr) ([]string, error) {
 }
 
 func cannotServeBundle(err error) error {
-	return finding.Errorf("OCA-2329", "The bundle cannot be served", "give --directory one that you can write to, and --listen a free address: ocadm bundle serve --help", "%w", err)
+	return finding.Errorf("OCA-2329", "The bundle cannot be served", "give --directory one of your own that you can write to, and --listen a free address: ocadm bundle serve --help", "%w", err)
 }

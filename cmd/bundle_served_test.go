@@ -3,8 +3,10 @@
 package cmd
 
 import (
+	"context"
 	"crypto/tls"
 	"errors"
+	"io"
 	"net"
 	"os"
 	"path/filepath"
@@ -12,7 +14,9 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
+	"yunion.io/x/ocadm/internal/bundle"
 	"yunion.io/x/ocadm/internal/depot"
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/internal/version"
@@ -141,6 +145,28 @@ func TestBundleServeAfterKill(t *testing.T) {
 	}
 	if secrets() == second {
 		t.Error("the former certificate stays with another CA")
+	}
+}
+
+// Whoever owns the directory could have chosen the token, and the authority whose hash the first node is told to trust.
+func TestBundleServeInADirectoryOfAnotherUser(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("only root can give a directory away")
+	}
+	file := filepath.Join(t.TempDir(), "test.bundle")
+	if out, err := connect(t).create(t, "-o", file); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	if err := errors.Join(os.Mkdir(file+".depot", 0o755), os.Chown(file+".depot", 65534, 65534)); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	defer cancel()
+	err := withBundle(ctx, file, func(b *bundle.Bundle) error {
+		return newApp(Streams{In: strings.NewReader(""), Out: io.Discard, Err: io.Discard}).serveBundle(ctx, b, bundleServer{listen: "127.0.0.1:0"})
+	})
+	if _, serr := os.Stat(filepath.Join(file+".depot", "token")); !has(finding.Of(err), "OCA-2329") || serr == nil {
+		t.Errorf("served: %v", err)
 	}
 }
 
