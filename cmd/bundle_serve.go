@@ -201,5 +201,6 @@ func ownNames(listen net.Addr) ([]string, error) {
 }
 
 func cannotServeBundle(err error) error {
-	return finding.Errorf("OCA-2329", "The bundle cannot be served", "give --directory one of your own that you can write to, and --listen a free address: ocadm bundle serve --help", "%w", err)
+	return finding.Errorf("OCA-2329", "The bundle cannot be served",
+		"give --directory one of your own that you can write to, and --listen a free address: ocadm bundle serve --help", "%w", err)
 }

@@ -28,8 +28,8 @@ import (
 // operatorImageTimeout covers a registry and its token server.
 const operatorImageTimeout = 20 * time.Second
 
-// checkOperatorImage looks for the image in the running operator, because a kubelet lists only 50 images, then on the nodes, then in its registry. A registry that this machine cannot reach is only a warning, because the nodes
-// may reach it.
+// checkOperatorImage looks for the image in the running operator, because a kubelet lists only 50 images, then on the nodes and in its registry. A
+// registry that this machine cannot reach is only a warning, because the nodes may reach it.
 func checkOperatorImage(ctx context.Context, m *machine) []finding.Finding {
 	image := m.h.Config.OperatorImage()
 	if slices.ContainsFunc(m.h.Cluster.Operators, func(d appsv1.Deployment) bool {
