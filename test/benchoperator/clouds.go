@@ -134,14 +134,10 @@ func children(e *env.Env) []*unstructured.Unstructured {
 	var out []*unstructured.Unstructured
 	for _, o := range e.Objects() {
 		tree, err := runtime.DefaultUnstructuredConverter.ToUnstructured(o)
-		if err != nil {
-			e.Fatal(err)
-		}
+		e.Must(err)
 		u := &unstructured.Unstructured{Object: tree}
 		gvk, err := e.Client.GroupVersionKindFor(o)
-		if err != nil {
-			e.Fatal(err)
-		}
+		e.Must(err)
 		u.SetGroupVersionKind(gvk)
 		out = append(out, u)
 	}

@@ -112,12 +112,8 @@ func (b *bench) heal(e *env.Env, s stray, way string) (time.Duration, int) {
 // resource returns the resource name of an object's kind, as in requests.
 func resource(e *env.Env, o client.Object) string {
 	gvk, err := e.Client.GroupVersionKindFor(o)
-	if err != nil {
-		e.Fatal(err)
-	}
+	e.Must(err)
 	mapping, err := e.Client.RESTMapper().RESTMapping(gvk.GroupKind(), gvk.Version)
-	if err != nil {
-		e.Fatal(err)
-	}
+	e.Must(err)
 	return mapping.Resource.Resource
 }

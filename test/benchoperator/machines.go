@@ -161,7 +161,7 @@ func (b *bench) requests(e *env.Env, from harness.Mark) {
 		if tally[who] == nil {
 			tally[who] = map[string]int{}
 		}
-		tally[who][strings.Join([]string{q.Verb, strings.TrimSuffix(q.Resource+"/"+q.Subresource, "/")}, " ")]++
+		tally[who][env.Verb(q)]++
 		tally[who][""]++
 		sum++
 	}

@@ -93,7 +93,13 @@ func (e *Env) remove(ctx context.Context, kinds []client.Object, which ...client
 
 func (e *Env) check(err error) {
 	e.Helper()
-	if client.IgnoreNotFound(err) != nil {
+	e.Must(client.IgnoreNotFound(err))
+}
+
+// Must fails the test if err is not nil.
+func (e *Env) Must(err error) {
+	e.Helper()
+	if err != nil {
 		e.Fatal(err)
 	}
 }
@@ -115,16 +121,10 @@ func (e *Env) left(ctx context.Context, kinds []client.Object, which []client.Li
 func (e *Env) list(ctx context.Context, kind client.Object, options ...client.ListOption) []client.Object {
 	e.Helper()
 	gvk, err := e.Client.GroupVersionKindFor(kind)
-	if err != nil {
-		e.Fatal(err)
-	}
+	e.Must(err)
 	list, err := e.Client.Scheme().New(gvk.GroupVersion().WithKind(gvk.Kind + "List"))
-	if err != nil {
-		e.Fatal(err)
-	}
-	if err := e.Client.List(ctx, list.(client.ObjectList), append(options, client.InNamespace(e.Namespace))...); err != nil {
-		e.Fatal(err)
-	}
+	e.Must(err)
+	e.Must(e.Client.List(ctx, list.(client.ObjectList), append(options, client.InNamespace(e.Namespace))...))
 	var all []client.Object
 	if err := meta.EachListItem(list, func(o runtime.Object) error {
 		all = append(all, o.(client.Object))
@@ -151,9 +151,7 @@ func (e *Env) Objects(kinds ...client.Object) []client.Object {
 // Kind returns the kind of an object, or of the items of a list.
 func (e *Env) Kind(o runtime.Object) string {
 	gvk, err := e.Client.GroupVersionKindFor(o)
-	if err != nil {
-		e.Fatal(err)
-	}
+	e.Must(err)
 	return strings.TrimSuffix(gvk.Kind, "List")
 }
 

@@ -63,9 +63,7 @@ func (e *Env) Create(o client.Object) {
 	if o.GetNamespace() == "" {
 		o.SetNamespace(e.Namespace)
 	}
-	if err := e.Client.Create(e.Context(), o, client.FieldOwner("kubectl-create")); err != nil {
-		e.Fatal(err)
-	}
+	e.Must(e.Client.Create(e.Context(), o, client.FieldOwner("kubectl-create")))
 }
 
 // TryCloud returns the current cloud, nil if there is none.
@@ -98,9 +96,7 @@ func (e *Env) Cloud() *v1alpha1.OnecloudCluster {
 // Get reads an object in the namespace of the cloud.
 func (e *Env) Get(o client.Object, name string) {
 	e.Helper()
-	if err := e.Client.Get(e.Context(), client.ObjectKey{Namespace: e.Namespace, Name: name}, o); err != nil {
-		e.Fatal(err)
-	}
+	e.Must(e.Client.Get(e.Context(), client.ObjectKey{Namespace: e.Namespace, Name: name}, o))
 }
 
 // Edit changes the cloud as kubectl edit does.
@@ -120,9 +116,7 @@ func (e *Env) EditObject(o client.Object, name, patch string) {
 	e.Helper()
 	o.SetNamespace(e.Namespace)
 	o.SetName(name)
-	if err := e.Client.Patch(e.Context(), o, client.RawPatch(types.MergePatchType, []byte(patch)), client.FieldOwner("kubectl-edit")); err != nil {
-		e.Fatal(err)
-	}
+	e.Must(e.Client.Patch(e.Context(), o, client.RawPatch(types.MergePatchType, []byte(patch)), client.FieldOwner("kubectl-edit")))
 }
 
 // SetImage sets the image of the first container of a Deployment, behind the operator's back.
@@ -130,9 +124,7 @@ func (e *Env) SetImage(name, image string) {
 	e.Helper()
 	d := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: e.Namespace, Name: name}}
 	patch := fmt.Sprintf(`[{"op":"replace","path":"/spec/template/spec/containers/0/image","value":%q}]`, image)
-	if err := e.Client.Patch(e.Context(), d, client.RawPatch(types.JSONPatchType, []byte(patch)), client.FieldOwner("kubectl-edit")); err != nil {
-		e.Fatal(err)
-	}
+	e.Must(e.Client.Patch(e.Context(), d, client.RawPatch(types.JSONPatchType, []byte(patch)), client.FieldOwner("kubectl-edit")))
 }
 
 // Until watches an object until a condition holds. The condition gets nil while the object does not exist.
@@ -202,9 +194,7 @@ func (e *Env) UntilImage(component, want string) {
 // Delete deletes the cloud and waits until it is gone.
 func (e *Env) Delete() {
 	e.Helper()
-	if err := e.Client.Delete(e.Context(), e.CloudAt("", 0)); err != nil {
-		e.Fatal(err)
-	}
+	e.Must(e.Client.Delete(e.Context(), e.CloudAt("", 0)))
 	e.UntilGone(&v1alpha1.OnecloudCluster{}, Name)
 }
 

@@ -21,9 +21,7 @@ import (
 func (e *Env) SQL(on *mariadb.Server, statements ...string) string {
 	e.Helper()
 	out, err := on.Execute(context.WithoutCancel(e.Context()), statements...) // also while a test cleans up
-	if err != nil {
-		e.Fatal(err)
-	}
+	e.Must(err)
 	return strings.TrimSpace(out)
 }
 
@@ -36,9 +34,7 @@ func (e *Env) Admin(on *mariadb.Server) *mysql.Admin {
 		cfg.Owner = mysql.Owner{ID: id, Namespace: e.Namespace, Name: Name}
 	}
 	a, err := mysql.Open(e.Context(), cfg)
-	if err != nil {
-		e.Fatal(err)
-	}
+	e.Must(err)
 	e.Cleanup(func() { _ = a.Close() })
 	return a
 }
@@ -54,9 +50,7 @@ func (e *Env) Databases(on *mariadb.Server) (definitions map[string]string, rows
 	if err == nil {
 		rows, err = dump.Examine(e.Context(), a, names)
 	}
-	if err != nil {
-		e.Fatal(err)
-	}
+	e.Must(err)
 	return definitions, rows
 }
 

@@ -183,9 +183,7 @@ func (e *Env) database(own *mariadb.Options) {
 	if s, ok := e.T.(interface{ Skip(...any) }); ok && errors.Is(err, mariadb.ErrNotInstalled) && os.Getenv("OCADM_TEST_REQUIRE") != "1" {
 		s.Skip(err)
 	}
-	if err != nil {
-		e.Fatal(err)
-	}
+	e.Must(err)
 }
 
 // programs starts the kubelet that runs Deployments.
@@ -193,9 +191,7 @@ func (e *Env) programs() {
 	e.Helper()
 	var err error
 	e.Pods, err = pods.Start(context.WithoutCancel(e.Context()), pods.Options{Config: e.Cluster.Config(harness.Admin), Namespace: e.Namespace, Node: "node1", Agents: e.agents})
-	if err != nil {
-		e.Fatal(err)
-	}
+	e.Must(err)
 	e.Cleanup(func() {
 		if err := e.Pods.Close(); err != nil {
 			e.Errorf("the kubelet of programs: %v", err)

@@ -64,9 +64,7 @@ type JobPod struct {
 func (e *Env) StartJobPods(program string, environ ...string) *JobPods {
 	e.Helper()
 	dir, err := os.MkdirTemp("", "ocadm-jobs-")
-	if err != nil {
-		e.Fatal(err)
-	}
+	e.Must(err)
 	j := &JobPods{Env: e, program: program, environ: environ, Dir: dir, pods: map[types.UID]*JobPod{}}
 	ctx, stop := context.WithCancel(context.WithoutCancel(e.Context()))
 	w, err := e.Client.Watch(ctx, &corev1.PodList{}, client.InNamespace(e.Namespace), client.HasLabels{v1alpha1.LabelOperation})
@@ -276,13 +274,9 @@ func (j *JobPods) As(account, pod string) *rest.Config {
 		Spec: corev1.PodSpec{NodeName: "node1", ServiceAccountName: account, Containers: []corev1.Container{{Name: "a", Image: "a"}}}}
 	j.Create(p)
 	file, err := j.login(j.Context(), p, j.Dir)
-	if err != nil {
-		j.Fatal(err)
-	}
+	j.Must(err)
 	cfg, err := clientcmd.BuildConfigFromFlags("", file)
-	if err != nil {
-		j.Fatal(err)
-	}
+	j.Must(err)
 	return cfg
 }
 

@@ -26,9 +26,7 @@ const LoginSecret = "login"
 func (e *Env) Joinable(key []byte) {
 	e.Helper()
 	authority, err := pki.NewCA(time.Now(), "kubernetes", nil)
-	if err != nil {
-		e.Fatal(err)
-	}
+	e.Must(err)
 	config := map[string]string{"ClusterConfiguration": "controlPlaneEndpoint: 192.0.2.1:6443\nkubernetesVersion: v1.36.3\nimageRepository: registry.k8s.io\n"}
 	info := map[string]string{"kubeconfig": fmt.Sprintf(
 		"apiVersion: v1\nkind: Config\nclusters:\n- name: ''\n  cluster: {server: 'https://192.0.2.1:6443', certificate-authority-data: %s}\n",
@@ -38,9 +36,7 @@ func (e *Env) Joinable(key []byte) {
 		&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-public", Name: "cluster-info"}, Data: info},
 		&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: e.Namespace, Name: LoginSecret}, Data: map[string][]byte{v1alpha1.SecretKeyPrivate: key}},
 	} {
-		if err := client.IgnoreAlreadyExists(e.Client.Create(e.Context(), o)); err != nil {
-			e.Fatal(err)
-		}
+		e.Must(client.IgnoreAlreadyExists(e.Client.Create(e.Context(), o)))
 	}
 }
 

@@ -26,9 +26,7 @@ func (e *Env) Operation(name string, spec v1alpha1.OnecloudOperationSpec) *v1alp
 func (e *Env) Operations() []*v1alpha1.OnecloudOperation {
 	e.Helper()
 	all, err := operation.Of(e.Context(), e.Client, client.ObjectKey{Namespace: e.Namespace, Name: Name})
-	if err != nil {
-		e.Fatal(err)
-	}
+	e.Must(err)
 	return all
 }
 

@@ -96,9 +96,7 @@ func (e *Env) Said() string { return e.operator.log.String() }
 func (e *Env) Passes() (ended float64, busy bool) {
 	e.Helper()
 	ended, busy, err := harness.Passes()
-	if err != nil {
-		e.Fatal(err)
-	}
+	e.Must(err)
 	return ended, busy
 }
 
@@ -155,9 +153,7 @@ func (e *Env) CountBy(f harness.Filter, do func()) Work {
 	f.User = OperatorUser
 	began := e.Counters.Now()
 	requests, err := e.Cluster.Count(e.Context(), f, func() error { do(); return nil })
-	if err != nil {
-		e.Fatal(err)
-	}
+	e.Must(err)
 	statements, others := e.Counters.Since(began)
 	return Work{requests, statements, others}
 }
@@ -166,9 +162,7 @@ func (e *Env) CountBy(f harness.Filter, do func()) Work {
 func (e *Env) Requests(since harness.Mark, f harness.Filter) []harness.Request {
 	e.Helper()
 	requests, err := e.Cluster.Requests(since, e.Mark(), f)
-	if err != nil {
-		e.Fatal(err)
-	}
+	e.Must(err)
 	return requests
 }
 
@@ -176,9 +170,7 @@ func (e *Env) Requests(since harness.Mark, f harness.Filter) []harness.Request {
 func (e *Env) Mark() harness.Mark {
 	e.Helper()
 	m, err := e.Cluster.Mark(e.Context())
-	if err != nil {
-		e.Fatal(err)
-	}
+	e.Must(err)
 	return m
 }
 

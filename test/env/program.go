@@ -26,8 +26,6 @@ func runAsProgram() {
 func (e *Env) StartOwnJobPods() *JobPods {
 	e.Helper()
 	self, err := os.Executable()
-	if err != nil {
-		e.Fatal(err)
-	}
+	e.Must(err)
 	return e.StartJobPods(self, AsProgram+"=1")
 }

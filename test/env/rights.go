@@ -19,8 +19,8 @@ func NotOfClouds(right string) bool {
 		!watches && !lists && strings.HasSuffix(right, " nodes")
 }
 
-// everybody lists requests that Kubernetes allows to every account (system:basic-user, system:discovery).
-var everybody = []string{"create authorization.k8s.io/selfsubjectaccessreviews"}
+// everybody is the request that Kubernetes allows to every account (system:basic-user, system:discovery).
+const everybody = "create authorization.k8s.io/selfsubjectaccessreviews"
 
 // Used returns the permissions that requests needed. A rejected request is a failure.
 func (e *Env) Used(requests []harness.Request) map[string]string {
@@ -32,24 +32,18 @@ func (e *Env) Used(requests []harness.Request) map[string]string {
 		if q.Code == 403 {
 			e.Errorf("refused: %s", q)
 		}
-		used[Right(q.Verb, q.Group, ofKind(q.Resource, q.Subresource))] = q.String()
+		used[Right(q.Verb, q.Group, strings.TrimSuffix(q.Resource+"/"+q.Subresource, "/"))] = q.String()
 		if q.Verb == "patch" && q.Code == 201 { // an apply that creates needs both
 			used[Right("create", q.Group, q.Resource)] = q.String()
 		}
 	}
-	for _, e := range everybody {
-		delete(used, e)
-	}
+	delete(used, everybody)
 	return used
 }
 
 // Right names a permission.
 func Right(verb, group, resource string) string {
 	return verb + " " + strings.TrimPrefix(group+"/"+resource, "/")
-}
-
-func ofKind(name, sub string) string {
-	return strings.TrimSuffix(name+"/"+sub, "/")
 }
 
 // narrowEnough reports whether the operator may have a cluster-wide permission.
@@ -74,9 +68,7 @@ func (e *Env) GrantedTo(account string, narrow func(rbacv1.PolicyRule) bool) map
 	is := func(s rbacv1.Subject) bool { return s.Name == account && s.Namespace == Namespace }
 	var wide rbacv1.ClusterRoleBindingList
 	var roles rbacv1.RoleBindingList
-	if err := e.Client.List(e.Context(), &wide); err != nil {
-		e.Fatal(err)
-	}
+	e.Must(e.Client.List(e.Context(), &wide))
 	add := func(rules []rbacv1.PolicyRule) {
 		for _, rule := range rules {
 			for _, group := range rule.APIGroups {
@@ -93,9 +85,7 @@ func (e *Env) GrantedTo(account string, narrow func(rbacv1.PolicyRule) bool) map
 			continue
 		}
 		role := &rbacv1.ClusterRole{}
-		if err := e.Client.Get(e.Context(), types.NamespacedName{Name: b.RoleRef.Name}, role); err != nil {
-			e.Fatal(err)
-		}
+		e.Must(e.Client.Get(e.Context(), types.NamespacedName{Name: b.RoleRef.Name}, role))
 		for _, rule := range role.Rules {
 			if !narrow(rule) {
 				e.Errorf("%s gives the account more in the whole cluster than it needs for nodes, machines and its definitions: %v", b.RoleRef.Name, rule)
@@ -103,17 +93,13 @@ func (e *Env) GrantedTo(account string, narrow func(rbacv1.PolicyRule) bool) map
 		}
 		add(role.Rules)
 	}
-	if err := e.Client.List(e.Context(), &roles); err != nil {
-		e.Fatal(err)
-	}
+	e.Must(e.Client.List(e.Context(), &roles))
 	for _, b := range roles.Items {
 		if !slices.ContainsFunc(b.Subjects, is) {
 			continue
 		}
 		role := &rbacv1.Role{}
-		if err := e.Client.Get(e.Context(), types.NamespacedName{Namespace: b.Namespace, Name: b.RoleRef.Name}, role); err != nil {
-			e.Fatal(err)
-		}
+		e.Must(e.Client.Get(e.Context(), types.NamespacedName{Namespace: b.Namespace, Name: b.RoleRef.Name}, role))
 		add(role.Rules)
 	}
 	return out

@@ -78,10 +78,7 @@ func (sc *Scenario) On(ctx context.Context, node int, argv ...string) (string, e
 
 func lastLines(s string, n int) string {
 	lines := strings.Split(strings.TrimRight(s, "\n"), "\n")
-	if len(lines) > n {
-		lines = lines[len(lines)-n:]
-	}
-	return strings.Join(lines, "\n")
+	return strings.Join(lines[max(0, len(lines)-n):], "\n")
 }
 
 // Init runs "ocadm init" on machine 1. It also creates the cloud if args contain --onecloud-version.

@@ -20,11 +20,7 @@ func checkCertificate(_ context.Context, r rest.Record) error {
 	if !roots.AppendCertsFromPEM([]byte(r.Text("ca_certificate"))) {
 		return rest.BadInput("invalid ca_certificate")
 	}
-	leaf, err := x509.ParseCertificate(pair.Certificate[0])
-	if err != nil {
-		return rest.BadInput("invalid certificate: %v", err)
-	}
-	if _, err := leaf.Verify(x509.VerifyOptions{Roots: roots, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}); err != nil {
+	if _, err := pair.Leaf.Verify(x509.VerifyOptions{Roots: roots, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}); err != nil {
 		return rest.BadInput("the certificate is not the CA's: %v", err)
 	}
 	return nil

@@ -18,6 +18,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -52,26 +53,20 @@ type Client struct {
 
 // Token is a scoped token and its details from keystone.
 type Token struct {
-	ID   string
-	User struct {
-		ID   string `json:"id"`
-		Name string `json:"name"`
-	} `json:"user"`
+	ID      string
+	User    struct{ ID string }
 	Project struct {
-		ID     string `json:"id"`
-		Name   string `json:"name"`
-		Domain struct {
-			ID string `json:"id"`
-		} `json:"domain"`
-	} `json:"project"`
+		ID, Name string
+		Domain   struct{ ID string }
+	}
 	ExpiresAt time.Time `json:"expires_at"`
 	Catalog   []struct {
-		ID, Type, Name string
-		Endpoints      []struct {
+		Type      string
+		Endpoints []struct {
 			Interface, URL string
 			RegionID       string `json:"region_id"`
 		}
-	} `json:"catalog"`
+	}
 }
 
 // Endpoint returns the URL of a service in a region; an empty region matches any.
@@ -91,11 +86,10 @@ func (t Token) Endpoint(serviceType, iface, region string) (string, bool) {
 
 // Regions returns the regions that have endpoints.
 func (t Token) Regions() []string {
-	regions, seen := []string{}, map[string]bool{}
+	regions := []string{}
 	for _, service := range t.Catalog {
 		for _, e := range service.Endpoints {
-			if e.RegionID != "" && !seen[e.RegionID] {
-				seen[e.RegionID] = true
+			if e.RegionID != "" && !slices.Contains(regions, e.RegionID) {
 				regions = append(regions, e.RegionID)
 			}
 		}
@@ -150,7 +144,7 @@ func (c *Client) Authenticate(ctx context.Context, user, password, domain, proje
 
 // Check asks keystone for the details of a token.
 func (c *Client) Check(ctx context.Context, token string) (Token, error) {
-	answer, _, err := c.do(ctx, http.MethodGet, c.credentials.AuthURL+"/auth/tokens", map[string]string{"X-Subject-Token": token}, nil)
+	answer, err := c.do(ctx, http.MethodGet, c.credentials.AuthURL+"/auth/tokens", map[string]string{"X-Subject-Token": token}, nil)
 	if err != nil {
 		return Token{}, err
 	}
@@ -203,7 +197,7 @@ func (c *Client) Identity(ctx context.Context, method, path string, body, out an
 
 // Call calls any URL with this session's token and decodes the response.
 func (c *Client) Call(ctx context.Context, method, target string, body, out any) error {
-	answer, _, err := c.do(ctx, method, target, nil, body)
+	answer, err := c.do(ctx, method, target, nil, body)
 	if err != nil || out == nil {
 		return err
 	}
@@ -213,19 +207,17 @@ func (c *Client) Call(ctx context.Context, method, target string, body, out any)
 	return nil
 }
 
-func (c *Client) do(ctx context.Context, method, target string, header map[string]string, body any) ([]byte, http.Header, error) {
+func (c *Client) do(ctx context.Context, method, target string, header map[string]string, body any) ([]byte, error) {
 	for attempt := 0; ; attempt++ {
 		headers := map[string]string{"X-Auth-Token": c.Current().ID}
-		for key, value := range header {
-			headers[key] = value
-		}
-		answer, got, err := c.Send(ctx, method, target, headers, body)
+		maps.Copy(headers, header)
+		answer, _, err := c.Send(ctx, method, target, headers, body)
 		var refusal *rest.Error
 		if !errors.As(err, &refusal) || refusal.Code != http.StatusUnauthorized || attempt > 0 {
-			return answer, got, err
+			return answer, err
 		}
 		if _, err := c.Login(ctx); err != nil {
-			return nil, nil, err
+			return nil, err
 		}
 	}
 }

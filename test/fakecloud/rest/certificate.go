@@ -12,6 +12,7 @@ import (
 	"net/url"
 	"os"
 	"regexp"
+	"slices"
 	"strings"
 )
 
@@ -59,17 +60,9 @@ func LoadTLS(certFile, keyFile, caFile string, owner Owner) (*tls.Config, error)
 	if err != nil {
 		return nil, fmt.Errorf("loading certificate: %w", err)
 	}
-	leaf, err := x509.ParseCertificate(pair.Certificate[0])
-	if err != nil {
-		return nil, fmt.Errorf("reading certificate %s: %w", certFile, err)
-	}
-	var missing []string
-	for _, name := range owner.Names() {
-		if !covers(leaf.DNSNames, name) {
-			missing = append(missing, name)
-		}
-	}
-	if missing != nil {
+	leaf := pair.Leaf
+	missing := slices.DeleteFunc(owner.Names(), func(name string) bool { return covers(leaf.DNSNames, name) })
+	if len(missing) > 0 {
 		return nil, fmt.Errorf("certificate %s does not name %s; it names %s (the real service starts all the same)",
 			certFile, strings.Join(missing, ", "), strings.Join(leaf.DNSNames, ", "))
 	}
@@ -110,10 +103,5 @@ func Authorities(file string) (*x509.CertPool, error) {
 
 func covers(names []string, want string) bool {
 	pattern := regexp.MustCompile("^" + strings.ReplaceAll(regexp.QuoteMeta(want), `\*`, `[a-z0-9-]+`) + "$")
-	for _, name := range names {
-		if pattern.MatchString(name) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(names, pattern.MatchString)
 }

@@ -166,15 +166,12 @@ func Matches(r Record, query url.Values) bool {
 }
 
 func (k Collection) create(s *Store, c Call, a Access) (any, error) {
-	r, err := c.Inner(k.Singular)
+	given, err := c.Inner(k.Singular)
 	if err != nil {
 		return nil, err
 	}
-	given := r
-	r = maps.Clone(k.Defaults)
-	if r == nil {
-		r = Record{}
-	}
+	r := Record{}
+	maps.Copy(r, k.Defaults)
 	maps.Copy(r, given)
 	if k.Owned {
 		r["tenant_id"], r["domain_id"] = a.Project, a.Domain

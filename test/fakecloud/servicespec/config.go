@@ -65,12 +65,9 @@ func (v Values) List(key string) []string {
 
 // Over returns v with others merged over it.
 func (v Values) Over(others ...Values) Values {
-	out := maps.Clone(v)
-	if out == nil {
-		out = Values{}
-	}
-	for _, other := range others {
-		maps.Copy(out, other)
+	out := Values{}
+	for _, values := range append([]Values{v}, others...) {
+		maps.Copy(out, values)
 	}
 	return out
 }
@@ -139,7 +136,10 @@ func Convert(kind options.Type, raw any) (any, error) {
 	case options.List, options.Ints:
 		return convertList(raw)
 	case options.Map:
-		return convertMap(raw)
+		if m, ok := raw.(map[string]any); ok {
+			return m, nil
+		}
+		return nil, fmt.Errorf("%w: want a mapping", errType)
 	case options.Number:
 		if _, err := strconv.ParseFloat(scalar(raw), 64); err != nil {
 			return nil, fmt.Errorf("%w: %v is not a number", errType, raw)
@@ -166,14 +166,6 @@ func Convert(kind options.Type, raw any) (any, error) {
 		return nil, fmt.Errorf("%w: want one value", errType)
 	}
 	return scalar(raw), nil
-}
-
-func convertMap(raw any) (any, error) {
-	m, ok := raw.(map[string]any)
-	if !ok {
-		return nil, fmt.Errorf("%w: want a mapping", errType)
-	}
-	return m, nil
 }
 
 func convertList(raw any) (any, error) {

@@ -11,13 +11,10 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"net/http"
 	"os"
 	"slices"
 	"strings"
 	"time"
-
-	"k8s.io/client-go/rest"
 )
 
 // harnessAgent is the user agent of the harness itself; its requests are never counted.
@@ -55,22 +52,14 @@ func (c *Cluster) Mark(ctx context.Context) (Mark, error) {
 	if err != nil {
 		return 0, err
 	}
-	config := c.Config(Admin)
-	config.UserAgent = harnessAgent
-	client, err := rest.HTTPClientFor(config)
+	client, err := c.client()
 	if err != nil {
-		return 0, fmt.Errorf("creating a client: %w", err)
+		return 0, err
 	}
 	defer client.CloseIdleConnections()
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, c.URL+"/version?mark="+word, nil)
-	if err != nil {
+	if _, err := get(ctx, client, c.URL+"/version?mark="+word); err != nil {
 		return 0, fmt.Errorf("making a mark: %w", err)
 	}
-	response, err := client.Do(request)
-	if err != nil {
-		return 0, fmt.Errorf("making a mark: %w", err)
-	}
-	_ = response.Body.Close()
 	for {
 		data, err := c.readAudit(start)
 		if err != nil {

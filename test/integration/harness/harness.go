@@ -161,24 +161,24 @@ func (c *Cluster) etcdArgs(client, peer string) []string {
 	}
 }
 
+func (c *Cluster) file(name string) string { return filepath.Join(c.Dir, name) }
+
 func (c *Cluster) apiserverArgs(etcd string, port int) []string {
-	file := func(name string) string { return filepath.Join(c.Dir, name) }
 	return []string{
 		"--etcd-servers=" + etcd, "--bind-address=127.0.0.1", fmt.Sprintf("--secure-port=%d", port), "--cert-dir=" + c.Dir,
-		"--tls-cert-file=" + file("apiserver.crt"), "--tls-private-key-file=" + file("apiserver.key"),
+		"--tls-cert-file=" + c.file("apiserver.crt"), "--tls-private-key-file=" + c.file("apiserver.key"),
 		"--service-account-issuer=https://kubernetes.default.svc.cluster.local",
-		"--service-account-signing-key-file=" + file("sa.key"), "--service-account-key-file=" + file("sa.key"),
-		"--token-auth-file=" + file("tokens.csv"), "--enable-bootstrap-token-auth", "--authorization-mode=RBAC", "--anonymous-auth=false", "--allow-privileged=true",
-		"--audit-policy-file=" + file("audit-policy.yaml"), "--audit-log-path=" + c.auditLog, "--audit-log-mode=blocking", "--audit-log-maxsize=4000",
+		"--service-account-signing-key-file=" + c.file("sa.key"), "--service-account-key-file=" + c.file("sa.key"),
+		"--token-auth-file=" + c.file("tokens.csv"), "--enable-bootstrap-token-auth", "--authorization-mode=RBAC", "--anonymous-auth=false", "--allow-privileged=true",
+		"--audit-policy-file=" + c.file("audit-policy.yaml"), "--audit-log-path=" + c.auditLog, "--audit-log-mode=blocking", "--audit-log-maxsize=4000",
 		"--service-cluster-ip-range=10.96.0.0/12", "--endpoint-reconciler-type=none", "--profiling=false",
 	}
 }
 
 func (c *Cluster) controllerManagerArgs(port int) []string {
-	file := func(name string) string { return filepath.Join(c.Dir, name) }
 	return []string{
 		"--kubeconfig=" + c.Kubeconfig, "--bind-address=127.0.0.1", fmt.Sprintf("--secure-port=%d", port), "--cert-dir=" + c.Dir,
-		"--service-account-private-key-file=" + file("sa.key"), "--root-ca-file=" + file("ca.crt"), "--leader-elect=false",
+		"--service-account-private-key-file=" + c.file("sa.key"), "--root-ca-file=" + c.file("ca.crt"), "--leader-elect=false",
 		"--kube-api-qps=200", "--kube-api-burst=400", "--controllers=*,-node-lifecycle-controller,-taint-eviction-controller",
 	}
 }
@@ -240,17 +240,15 @@ func (c *Cluster) find(program string) (*child.Process, error) {
 
 // waitReady polls /readyz until it returns ok or a process has ended.
 func (c *Cluster) waitReady(ctx context.Context) error {
-	config := c.Config(Admin)
-	config.UserAgent = harnessAgent
-	client, err := rest.HTTPClientFor(config)
+	client, err := c.client()
 	if err != nil {
-		return fmt.Errorf("creating a client: %w", err)
+		return err
 	}
 	defer client.CloseIdleConnections()
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
 	for {
-		if ready(ctx, client, c.URL+"/readyz") {
+		if status, err := get(ctx, client, c.URL+"/readyz"); err == nil && status == http.StatusOK {
 			return nil
 		}
 		for _, p := range c.processes {
@@ -266,15 +264,25 @@ func (c *Cluster) waitReady(ctx context.Context) error {
 	}
 }
 
-func ready(ctx context.Context, client *http.Client, url string) bool {
+// client returns a client for the harness' own requests.
+func (c *Cluster) client() (*http.Client, error) {
+	config := c.Config(Admin)
+	config.UserAgent = harnessAgent
+	client, err := rest.HTTPClientFor(config)
+	if err != nil {
+		return nil, fmt.Errorf("creating a client: %w", err)
+	}
+	return client, nil
+}
+
+func get(ctx context.Context, client *http.Client, url string) (status int, err error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
-		return false
+		return 0, err
 	}
 	response, err := client.Do(request)
 	if err != nil {
-		return false
+		return 0, err
 	}
-	defer response.Body.Close()
-	return response.StatusCode == http.StatusOK
+	return response.StatusCode, response.Body.Close()
 }

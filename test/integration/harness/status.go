@@ -3,6 +3,7 @@
 package harness
 
 import (
+	"slices"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -74,12 +75,9 @@ func jobStatus(j *batchv1.Job, held bool, now metav1.Time) batchv1.JobStatus {
 }
 
 func jobDone(j *batchv1.Job) bool {
-	for _, condition := range j.Status.Conditions {
-		if condition.Type == batchv1.JobComplete && condition.Status == corev1.ConditionTrue {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(j.Status.Conditions, func(c batchv1.JobCondition) bool {
+		return c.Type == batchv1.JobComplete && c.Status == corev1.ConditionTrue
+	})
 }
 
 func podStatus(p *corev1.Pod, held bool, now metav1.Time) corev1.PodStatus {

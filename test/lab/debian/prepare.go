@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"yunion.io/x/ocadm/internal/exec"
@@ -85,12 +86,11 @@ func missingPackages() []string {
 
 // inPath searches PATH and the directories of root's programs.
 func inPath(program string) bool {
-	for _, dir := range append(filepath.SplitList(os.Getenv("PATH")), "/usr/sbin", "/sbin", "/usr/bin", "/bin") {
-		if info, err := os.Stat(filepath.Join(dir, program)); err == nil && info.Mode().IsRegular() {
-			return true
-		}
-	}
-	return false
+	dirs := append(filepath.SplitList(os.Getenv("PATH")), "/usr/sbin", "/sbin", "/usr/bin", "/bin")
+	return slices.ContainsFunc(dirs, func(dir string) bool {
+		info, err := os.Stat(filepath.Join(dir, program))
+		return err == nil && info.Mode().IsRegular()
+	})
 }
 
 // holdServices keeps package scripts from starting daemons. It leaves an existing policy unchanged.

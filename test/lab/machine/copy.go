@@ -6,6 +6,7 @@ package machine
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -43,11 +44,7 @@ func (n *Node) CopyOut(ctx context.Context, path, hostPath string) (err error) {
 	if err != nil {
 		return fmt.Errorf("copying from %s: %w", n.Name, err)
 	}
-	defer func() {
-		if e := f.Close(); err == nil {
-			err = e
-		}
-	}()
+	defer func() { err = errors.Join(err, f.Close()) }()
 	if err := n.Run(ctx, Streams{Out: f, Err: os.Stderr}, "cat", path); err != nil {
 		return fmt.Errorf("reading %s: %w", path, err)
 	}
