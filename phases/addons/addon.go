@@ -17,6 +17,7 @@ import (
 
 	"yunion.io/x/ocadm/internal/images"
 	"yunion.io/x/ocadm/internal/kube"
+	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/phases/config"
 	"yunion.io/x/ocadm/phases/host"
 	"yunion.io/x/ocadm/templates"
@@ -119,12 +120,9 @@ func (a Addon) Objects(c *config.Config, p Prepared) ([]*unstructured.Unstructur
 const configAnnotation = "ocadm.yunion.io/config"
 
 func stampConfig(objs []*unstructured.Unstructured) error {
-	var data []any
-	for _, o := range objs {
-		if o.GetKind() == "ConfigMap" || o.GetKind() == "Secret" {
-			data = append(data, o.Object["data"])
-		}
-	}
+	data := lists.Pick(objs, func(o *unstructured.Unstructured) (any, bool) {
+		return o.Object["data"], o.GetKind() == "ConfigMap" || o.GetKind() == "Secret"
+	})
 	raw, err := json.Marshal(data)
 	if err != nil {
 		return fmt.Errorf("hashing configuration: %w", err)

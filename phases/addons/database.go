@@ -17,6 +17,7 @@ import (
 	"yunion.io/x/ocadm/internal/dbpair"
 	"yunion.io/x/ocadm/internal/images"
 	"yunion.io/x/ocadm/internal/kube"
+	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/internal/workflow"
 	"yunion.io/x/ocadm/phases/config"
 )
@@ -63,13 +64,9 @@ type databaseServer struct {
 }
 
 func databaseServers(pair bool) []databaseServer {
-	var out []databaseServer
-	for _, s := range dbpair.Servers() {
-		if s == dbpair.First || pair {
-			out = append(out, databaseServer{Name: s, ID: dbpair.ID(s)})
-		}
-	}
-	return out
+	return lists.Pick(dbpair.Servers(), func(s string) (databaseServer, bool) {
+		return databaseServer{Name: s, ID: dbpair.ID(s)}, s == dbpair.First || pair
+	})
 }
 
 // EmbeddedDatabase returns the objects of the embedded database in a namespace, and those that hold its data. It is pure.

@@ -12,6 +12,7 @@ import (
 	"slices"
 
 	"yunion.io/x/ocadm/internal/executor"
+	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/internal/workflow"
 	"yunion.io/x/ocadm/phases/host"
 )
@@ -86,11 +87,7 @@ func ResetPhases() []host.Phase {
 			return nil
 		},
 	}.Todo(func(_ context.Context, h *host.Host) ([]string, error) {
-		var out []string
-		for _, e := range recorded(h) {
-			out = append(out, fmt.Sprintf("revert %s %s", e.Kind, e.Name))
-		}
-		return out, nil
+		return lists.Map(recorded(h), func(e host.Entry) string { return fmt.Sprintf("revert %s %s", e.Kind, e.Name) }), nil
 	})}
 }
 

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/internal/workflow"
 	"yunion.io/x/ocadm/phases/host"
 )
@@ -100,12 +101,9 @@ func modulesPhase() host.Phase {
 		},
 	}.Todo(func(_ context.Context, h *host.Host) ([]string, error) {
 		kernel := h.Modules()
-		var lines []string
-		for _, m := range applicable(h) {
-			if !kernel.Active(m.name) && !kernel.BuiltIn(m.name) && kernel.Loadable(m.name) {
-				lines = append(lines, "load the kernel module "+m.name)
-			}
-		}
+		lines := lists.Pick(applicable(h), func(m module) (string, bool) {
+			return "load the kernel module " + m.name, !kernel.Active(m.name) && !kernel.BuiltIn(m.name) && kernel.Loadable(m.name)
+		})
 		return append(lines, moduleFiles(h).Todo(h)...), nil
 	})
 }

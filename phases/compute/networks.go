@@ -12,6 +12,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/phases/config"
 	"yunion.io/x/ocadm/phases/host"
 )
@@ -41,13 +42,10 @@ func Networks(h *host.Host) (list []config.HostNetwork, named string) {
 }
 
 func parsed(networks []string) []config.HostNetwork {
-	var out []config.HostNetwork
-	for _, s := range networks {
-		if n, err := config.ParseHostNetwork(s); err == nil {
-			out = append(out, n)
-		}
-	}
-	return out
+	return lists.Pick(networks, func(s string) (config.HostNetwork, bool) {
+		n, err := config.ParseHostNetwork(s)
+		return n, err == nil
+	})
 }
 
 // implied returns the network that a host agent without configured networks uses: the interface and address of the default route, and the first free
@@ -246,33 +244,23 @@ func HostName(h *host.Host) []finding.Finding {
 
 // globals returns the addresses of an interface that are not link-local.
 func globals(i host.Interface) []netip.Addr {
-	var out []netip.Addr
-	for _, p := range i.Prefixes {
-		if a := p.Addr(); !a.IsLinkLocalUnicast() {
-			out = append(out, a)
-		}
-	}
-	return out
+	return lists.Pick(i.Prefixes, func(p netip.Prefix) (netip.Addr, bool) {
+		a := p.Addr()
+		return a, !a.IsLinkLocalUnicast()
+	})
 }
 
 // hardware returns the names of the interfaces that a network can use.
 func hardware(f host.Facts) []string {
-	var out []string
-	for _, i := range f.Interfaces {
-		if slices.Contains([]string{"", "device", "bond", "team"}, i.Kind) && i.Name != "lo" && i.Master == "" {
-			out = append(out, i.Name)
-		}
-	}
-	return out
+	return lists.Pick(f.Interfaces, func(i host.Interface) (string, bool) {
+		return i.Name, slices.Contains([]string{"", "device", "bond", "team"}, i.Kind) && i.Name != "lo" && i.Master == ""
+	})
 }
 
 func orNone(addresses []netip.Addr) string {
 	if len(addresses) == 0 {
 		return "none"
 	}
-	var out []string
-	for _, a := range addresses {
-		out = append(out, a.String())
-	}
+	out := lists.Map(addresses, netip.Addr.String)
 	return strings.Join(out, ", ")
 }

@@ -8,6 +8,8 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+
+	"yunion.io/x/ocadm/internal/lists"
 )
 
 // HostNetwork is one network of a compute node: a network interface, the Open vSwitch bridge that it joins, and either the node's address on the
@@ -95,13 +97,9 @@ func HostAgentOnly(c *Config) []string {
 	if c.Node.EnableHostAgent {
 		return nil
 	}
-	var out []string
-	for _, s := range Settings() {
-		if slices.Contains(hostConfKeys, s.Key) && Text(c, s.Key) != "" {
-			out = append(out, "--"+s.Flag)
-		}
-	}
-	return out
+	return lists.Pick(Settings(), func(s Setting) (string, bool) {
+		return "--" + s.Flag, slices.Contains(hostConfKeys, s.Key) && Text(c, s.Key) != ""
+	})
 }
 
 // hostConfKeys are the settings that go into a compute node's host.conf.

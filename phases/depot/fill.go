@@ -13,6 +13,7 @@ import (
 
 	"yunion.io/x/ocadm/internal/depot"
 	"yunion.io/x/ocadm/internal/fetch"
+	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/internal/ui"
 	"yunion.io/x/ocadm/internal/workflow"
 	"yunion.io/x/ocadm/phases/host"
@@ -156,11 +157,7 @@ func nodeRoot(ctx context.Context, h *host.Host) root {
 // Lacking returns, as lines of a plan, the roots that this machine's depot lacks.
 func Lacking(ctx context.Context, h *host.Host) ([]string, error) {
 	todo, err := outstanding(ctx, h)
-	var lines []string
-	for _, root := range todo {
-		lines = append(lines, "store "+root.name+" in "+depot.DefaultDir)
-	}
-	return lines, err
+	return lists.Map(todo, func(root root) string { return "store " + root.name + " in " + depot.DefaultDir }), err
 }
 
 // Fill stores the roots that Lacking returns.

@@ -12,6 +12,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/phases/host"
 )
 
@@ -35,12 +36,10 @@ func nodeConfiguration(_ context.Context, h *host.Host) []finding.Finding {
 		out = append(out, finding.New("OCA-7111", "The host agent will look for Docker and exit",
 			hostConf+" lacks disable_probe_kubelet: true, which a node with containerd needs", "set disable_probe_kubelet: true in "+hostConf))
 	}
-	var without []string
-	for _, key := range ineffective {
-		if _, set := conf[key]; set {
-			without = append(without, key)
-		}
-	}
+	without := lists.Filter(ineffective, func(key string) bool {
+		_, set := conf[key]
+		return set
+	})
 	if len(without) > 0 {
 		out = append(out, finding.Warn(CodeIneffective, "Options in host.conf have no effect: "+strings.Join(without, ", "),
 			"agents in pods read them from the cloud's ConfigMap, which overrides host.conf",
@@ -77,11 +76,7 @@ func texts(v any) []string {
 	case string:
 		return []string{v}
 	case []any:
-		var out []string
-		for _, e := range v {
-			out = append(out, fmt.Sprint(e))
-		}
-		return out
+		return lists.Map(v, func(e any) string { return fmt.Sprint(e) })
 	}
 	return nil
 }

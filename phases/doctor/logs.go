@@ -14,6 +14,7 @@ import (
 	"strings"
 
 	"yunion.io/x/ocadm/internal/agentlog"
+	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/phases/host"
 )
 
@@ -68,11 +69,7 @@ func lastStarts(files host.Files, dir string) []string {
 		}
 	}
 	slices.SortFunc(starts, cmp.Compare[int])
-	var out []string
-	for _, n := range starts[max(0, len(starts)-logFiles):] {
-		out = append(out, path.Join(dir, strconv.Itoa(n)+".log"))
-	}
-	return out
+	return lists.Map(starts[max(0, len(starts)-logFiles):], func(n int) string { return path.Join(dir, strconv.Itoa(n)+".log") })
 }
 
 // tail returns the end of a file, from the first complete line on.

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/phases/host"
 )
 
@@ -24,12 +25,10 @@ const (
 
 // directories checks the directories that the agents' pods mount. The pods wait until they exist (hostPath volumes of type Directory).
 func directories(_ context.Context, h *host.Host) []finding.Finding {
-	var missing []string
-	for _, dir := range []string{"/etc/yunion", "/opt/cloud", "/usr/local", "/dev", "/sys", "/tmp"} {
-		if info, err := h.Files.Stat(dir); err != nil || !info.IsDir() {
-			missing = append(missing, dir)
-		}
-	}
+	missing := lists.Filter([]string{"/etc/yunion", "/opt/cloud", "/usr/local", "/dev", "/sys", "/tmp"}, func(dir string) bool {
+		info, err := h.Files.Stat(dir)
+		return err != nil || !info.IsDir()
+	})
 	if len(missing) == 0 {
 		return nil
 	}

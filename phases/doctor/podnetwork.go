@@ -19,6 +19,7 @@ import (
 
 	"yunion.io/x/ocadm/cluster/why"
 	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/internal/wait"
 	"yunion.io/x/ocadm/phases/config"
 	"yunion.io/x/ocadm/phases/host"
@@ -75,12 +76,7 @@ func Unreached(ctx context.Context, h *host.Host, waiting func(why string)) erro
 		other := time.Since(began) >= flannelWithin && otherCNI(h.Files)
 		return other || len(tunnelEnds(h.Files.Text("/proc/net/route"))) > 0, "flannel has not created its routes yet", nil
 	}, waiting) // without routes, there is nothing to test
-	var evidence []string
-	for _, t := range podNetwork(ctx, h) {
-		if t.Problem != "" {
-			evidence = append(evidence, t.Problem)
-		}
-	}
+	evidence := lists.Pick(podNetwork(ctx, h), func(t why.Tunnel) (string, bool) { return t.Problem, t.Problem != "" })
 	if len(evidence) == 0 {
 		return nil
 	}

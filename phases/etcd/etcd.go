@@ -24,6 +24,7 @@ import (
 	"yunion.io/x/ocadm/internal/etcd/snapshot"
 	"yunion.io/x/ocadm/internal/etcdlog"
 	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/internal/vip"
 	"yunion.io/x/ocadm/phases/host"
 	"yunion.io/x/ocadm/phases/kubernetes"
@@ -95,11 +96,9 @@ func noMajority(all []etcd.Observed) error {
 
 // seen returns a line for each member that says whether it answers.
 func seen(all []etcd.Observed) []string {
-	var out []string
-	for _, o := range all {
-		out = append(out, fmt.Sprintf("%s at %s: %s", o.Name, o.Peer, cmp.Or(o.Problem, "answers")))
-	}
-	return out
+	return lists.Map(all, func(o etcd.Observed) string {
+		return fmt.Sprintf("%s at %s: %s", o.Name, o.Peer, cmp.Or(o.Problem, "answers"))
+	})
 }
 
 // cluster asks the members of the cluster, which it finds through the API server of any control-plane node.
@@ -173,12 +172,7 @@ func Damaged(h *host.Host) string {
 // Diagnose explains why this machine's member does not answer, and what a restore would lose.
 func Diagnose(h *host.Host, m kubernetes.EtcdMember, cause error) error {
 	lines := logLines(h)
-	var seen []string
-	for _, l := range lines {
-		if etcdlog.Damage.MatchString(l) {
-			seen = append(seen, l[:min(len(l), 300)])
-		}
-	}
+	seen := lists.Pick(lines, func(l string) (string, bool) { return l[:min(len(l), 300)], etcdlog.Damage.MatchString(l) })
 	revision, derr := snapshot.LastRevision(h.Files.Path(snapshot.Database(m.DataDir)))
 	if derr != nil && (etcdlog.Damage.MatchString(derr.Error()) || errors.Is(derr, fs.ErrNotExist)) {
 		seen = append(seen, derr.Error())

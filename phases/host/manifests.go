@@ -11,6 +11,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"yunion.io/x/ocadm/internal/kube"
+	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/internal/workflow"
 )
 
@@ -50,11 +51,7 @@ func (m Manifests) Phase(p Phase) Phase {
 				return nil, err
 			}
 		}
-		var lines []string
-		for _, c := range set {
-			lines = append(lines, c.Planned())
-		}
-		return lines, nil
+		return lists.Map(set, kube.Change.Planned), nil
 	}
 	p.Run = func(ctx context.Context, h *Host, r workflow.Reporter) error {
 		c, err := h.Kube(ctx)

@@ -24,6 +24,7 @@ import (
 	"k8s.io/kubernetes/cmd/kubeadm/app/util/pkiutil"
 
 	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/internal/workflow"
 	"yunion.io/x/ocadm/phases/host"
 )
@@ -203,13 +204,7 @@ func (t Trust) authorityFiles(h *host.Host) ([]authorityFile, error) {
 // AuthoritiesTodo lists the CA files that must still be written. It omits the removal of the signer file, which goes last: see SignerTodo.
 func AuthoritiesTodo(h *host.Host, t Trust) ([]string, error) {
 	files, err := t.authorityFiles(h)
-	var out []string
-	for _, f := range files {
-		if !f.written(h) {
-			out = append(out, "write "+f.name)
-		}
-	}
-	return out, err
+	return lists.Pick(files, func(f authorityFile) (string, bool) { return "write " + f.name, !f.written(h) }), err
 }
 
 // WriteAuthorities writes the CA files that AuthoritiesTodo lists.
@@ -300,11 +295,7 @@ func signedByFirst(h *host.Host, cert *x509.Certificate, authority string) (bool
 // SignTodo lists the certificates of this machine that must be re-signed because the signing CA has changed.
 func SignTodo(h *host.Host, t Trust) ([]string, error) {
 	list, err := unsigned(h, t)
-	var out []string
-	for _, c := range list {
-		out = append(out, "sign "+c.File)
-	}
-	return out, err
+	return lists.Map(list, func(c Certificate) string { return "sign " + c.File }), err
 }
 
 // unsigned returns the certificates of CAs being replaced that were not signed by the current signing CA.

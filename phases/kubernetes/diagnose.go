@@ -18,6 +18,7 @@ import (
 	"yunion.io/x/ocadm/internal/etcdlog"
 	"yunion.io/x/ocadm/internal/exec"
 	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/phases/host"
 )
 
@@ -183,13 +184,9 @@ func containerEvidence(ctx context.Context, h *host.Host, components []string) [
 	if err != nil {
 		return []string{"containerd: " + clip(err.Error())}
 	}
-	var out []string
-	for _, c := range components {
-		if !strings.Contains(res.Stdout, "/"+c+":") {
-			out = append(out, "containerd: it has no container of "+c)
-		}
-	}
-	return out
+	return lists.Pick(components, func(c string) (string, bool) {
+		return "containerd: it has no container of " + c, !strings.Contains(res.Stdout, "/"+c+":")
+	})
 }
 
 func last(prefix string, lines []string, n int) []string {

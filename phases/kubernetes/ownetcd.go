@@ -24,6 +24,7 @@ import (
 	"yunion.io/x/ocadm/internal/etcd/snapshot"
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/internal/kube"
+	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/phases/host"
 )
 
@@ -137,11 +138,7 @@ func EtcdMembers(ctx context.Context, h *host.Host) ([]string, error) {
 		defer c.Close()
 		var list []etcd.Observed
 		if list, err = c.Observe(ctx); err == nil {
-			var out []string
-			for _, o := range list {
-				out = append(out, o.Peer)
-			}
-			return out, nil
+			return lists.Map(list, func(o etcd.Observed) string { return o.Peer }), nil
 		}
 	}
 	peers, dberr := snapshot.Peers(h.Files.Path(snapshot.Database(m.DataDir)))
@@ -214,12 +211,7 @@ func OpenOwnEtcd(ctx context.Context, h *host.Host, all bool) (*etcd.Client, err
 
 // StartEtcdAs writes the manifest of this machine's member so that it starts as a new member of an existing cluster, and starts it.
 func StartEtcdAs(h *host.Host, m EtcdMember, cluster []etcd.Observed) error {
-	var members []string
-	for _, o := range cluster {
-		if o.Peer != m.PeerURL {
-			members = append(members, o.Name+"="+o.Peer)
-		}
-	}
+	members := lists.Pick(cluster, func(o etcd.Observed) (string, bool) { return o.Name + "=" + o.Peer, o.Peer != m.PeerURL })
 	members = append(members, m.Name+"="+m.PeerURL)
 	c := &m.pod.Spec.Containers[0]
 	c.Command = slices.DeleteFunc(slices.Clone(c.Command), func(a string) bool { return strings.HasPrefix(a, "--initial-cluster") })

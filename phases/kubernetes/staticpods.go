@@ -18,6 +18,7 @@ import (
 	"k8s.io/kubernetes/cmd/kubeadm/app/constants"
 
 	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/internal/wait"
 	"yunion.io/x/ocadm/internal/workflow"
 	"yunion.io/x/ocadm/phases/host"
@@ -203,11 +204,7 @@ func staticContainers(ctx context.Context, h *host.Host, names []string) (map[st
 // RunningContainers returns the names of the running containers of kube-system on this machine.
 func RunningContainers(ctx context.Context, h *host.Host) ([]string, error) {
 	list, err := systemContainers(ctx, h, &cri.ContainerStateValue{State: cri.ContainerState_CONTAINER_RUNNING})
-	var out []string
-	for _, c := range list {
-		out = append(out, c.GetLabels()[containerNameLabel])
-	}
-	return out, err
+	return lists.Map(list, func(c *cri.Container) string { return c.GetLabels()[containerNameLabel] }), err
 }
 
 // staleContainers returns the running containers of this node's static pod that started before the newest of the files was written.

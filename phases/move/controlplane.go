@@ -16,6 +16,7 @@ import (
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/cluster"
 	"yunion.io/x/ocadm/internal/kube"
+	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/internal/workflow"
 	"yunion.io/x/ocadm/phases/kubernetes"
 )
@@ -187,10 +188,7 @@ func SettingsStep() Step {
 		if err != nil {
 			return nil, err
 		}
-		var out []string
-		for _, o := range list {
-			out = append(out, "change ConfigMap "+o.Namespace+"/"+o.Name)
-		}
+		out := lists.Map(list, func(o corev1.ConfigMap) string { return "change ConfigMap " + o.Namespace + "/" + o.Name })
 		d, there, err := proxyOf(ctx, c)
 		if there && d.Spec.Template.Annotations[proxyAnnotation] != m.To {
 			out = append(out, "restart kube-proxy on every node")
@@ -298,11 +296,5 @@ func (m *Move) Others(ctx context.Context) ([]string, error) {
 	if err := c.List(ctx, &list); err != nil {
 		return nil, fmt.Errorf("listing nodes: %w", err)
 	}
-	var out []string
-	for _, n := range list.Items {
-		if n.Name != m.Host.Config.Node.Name {
-			out = append(out, n.Name)
-		}
-	}
-	return out, nil
+	return lists.Pick(list.Items, func(n corev1.Node) (string, bool) { return n.Name, n.Name != m.Host.Config.Node.Name }), nil
 }

@@ -19,6 +19,7 @@ import (
 
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/internal/kube"
+	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/internal/workflow"
 	"yunion.io/x/ocadm/phases/depot"
 	"yunion.io/x/ocadm/phases/host"
@@ -75,13 +76,7 @@ func (p Part) do(ctx context.Context, h *host.Host, r workflow.Reporter, from, t
 // onNodesStep does a part on every control-plane node where it is not done.
 func onNodesStep(p Part, short string, done func(context.Context, *Move, corev1.Node) bool) Step {
 	todo := func(ctx context.Context, m *Move) []corev1.Node {
-		var out []corev1.Node
-		for _, n := range m.controlPlanes() {
-			if !m.Moved() && !done(ctx, m, n) {
-				out = append(out, n)
-			}
-		}
-		return out
+		return lists.Filter(m.controlPlanes(), func(n corev1.Node) bool { return !m.Moved() && !done(ctx, m, n) })
 	}
 	return Step{
 		Name: string(p), Short: short, Timeout: 20 * time.Minute,
@@ -107,11 +102,7 @@ func onNodesStep(p Part, short string, done func(context.Context, *Move, corev1.
 			})
 		},
 	}.Todo(func(ctx context.Context, m *Move) ([]string, error) {
-		var out []string
-		for _, n := range todo(ctx, m) {
-			out = append(out, fmt.Sprintf("change the %s of node %s", p, n.Name))
-		}
-		return out, nil
+		return lists.Map(todo(ctx, m), func(n corev1.Node) string { return fmt.Sprintf("change the %s of node %s", p, n.Name) }), nil
 	})
 }
 

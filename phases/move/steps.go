@@ -18,6 +18,7 @@ import (
 
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/internal/kube"
+	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/internal/wait"
 	"yunion.io/x/ocadm/internal/workflow"
 	"yunion.io/x/ocadm/phases/kubernetes"
@@ -244,11 +245,7 @@ func podsStep() Step {
 		},
 	}.Todo(func(ctx context.Context, m *Move) ([]string, error) {
 		old, err := m.oldPods(ctx)
-		var out []string
-		for _, p := range old {
-			out = append(out, "restart pod "+p.Namespace+"/"+p.Name)
-		}
-		return out, err
+		return lists.Map(old, func(p corev1.Pod) string { return "restart pod " + p.Namespace + "/" + p.Name }), err
 	})
 }
 

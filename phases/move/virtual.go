@@ -18,6 +18,7 @@ import (
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/internal/kube"
+	"yunion.io/x/ocadm/internal/lists"
 	vipgroup "yunion.io/x/ocadm/internal/vip"
 	"yunion.io/x/ocadm/internal/workflow"
 	"yunion.io/x/ocadm/phases/config"
@@ -152,13 +153,10 @@ func (m *Move) Left() []string {
 	case m.virtual.byName != "":
 		return []string{m.virtual.byName}
 	}
-	var out []string
-	for _, n := range m.virtual.nodes {
-		if _, controls := n.Labels[v1alpha1.LabelControlPlane]; !controls && n.Annotations[ofEndpoint] != m.To {
-			out = append(out, n.Name)
-		}
-	}
-	return out
+	return lists.Pick(m.virtual.nodes, func(n corev1.Node) (string, bool) {
+		_, controls := n.Labels[v1alpha1.LabelControlPlane]
+		return n.Name, !controls && n.Annotations[ofEndpoint] != m.To
+	})
 }
 
 // Followers returns the commands that the user must run before the former virtual address can be removed.

@@ -17,6 +17,7 @@ import (
 
 	"yunion.io/x/ocadm/internal/artifacts"
 	"yunion.io/x/ocadm/internal/fetch"
+	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/internal/workflow"
 	"yunion.io/x/ocadm/phases/host"
 )
@@ -29,11 +30,7 @@ type artifact struct{ artifacts.Artifact }
 // artifactsOf returns the artifacts for this machine.
 func artifactsOf(h *host.Host) (artifacts.Table, []artifact, error) {
 	table, err := artifacts.Parse(artifactTable)
-	var out []artifact
-	for _, a := range table.Of(kubernetesVersion(h), h.Facts.Arch, h.Config.Node.Mirror) {
-		out = append(out, artifact{a})
-	}
-	return table, out, err
+	return table, lists.Map(table.Of(kubernetesVersion(h), h.Facts.Arch, h.Config.Node.Mirror), func(a artifacts.Artifact) artifact { return artifact{a} }), err
 }
 
 func outstandingArtifacts(ctx context.Context, h *host.Host, has func(name string) bool) ([]piece, error) {

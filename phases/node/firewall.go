@@ -12,6 +12,7 @@ import (
 
 	"yunion.io/x/ocadm/internal/exec"
 	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/internal/workflow"
 	"yunion.io/x/ocadm/phases/compute"
 	"yunion.io/x/ocadm/phases/config"
@@ -120,11 +121,7 @@ func commandsFor(list []opening) [][]string {
 // FirewallMissing returns the commands that open what the node needs and firewalld does not let through yet. It returns none if firewalld does not run.
 func FirewallMissing(ctx context.Context, h *host.Host, controlPlane bool) ([]string, error) {
 	missing, err := missingOpenings(ctx, h, controlPlane)
-	var out []string
-	for _, args := range commandsFor(missing) {
-		out = append(out, firewallCmd+" "+strings.Join(args, " "))
-	}
-	return out, err
+	return lists.Map(commandsFor(missing), func(args []string) string { return firewallCmd + " " + strings.Join(args, " ") }), err
 }
 
 func missingOpenings(ctx context.Context, h *host.Host, controlPlane bool) ([]opening, error) {

@@ -14,6 +14,7 @@ import (
 	"yunion.io/x/ocadm/internal/bundle"
 	"yunion.io/x/ocadm/internal/exec"
 	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/internal/ownimage"
 	"yunion.io/x/ocadm/internal/workflow"
 	"yunion.io/x/ocadm/phases/host"
@@ -95,13 +96,7 @@ func (g ImageGroup) missing(ctx context.Context, h *host.Host) ([]string, error)
 	if err := h.Source().CheckImages(need); err != nil {
 		return nil, err
 	}
-	var out []string
-	for _, i := range bundled(h.Source(), need) {
-		if have[i.Name] != i.Digest {
-			out = append(out, i.Name)
-		}
-	}
-	return out, nil
+	return lists.Pick(bundled(h.Source(), need), func(i bundle.ImageInfo) (string, bool) { return i.Name, have[i.Name] != i.Digest }), nil
 }
 
 // outdated returns the names for which containerd's image is not this program.

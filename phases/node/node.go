@@ -17,6 +17,7 @@ import (
 	"golang.org/x/mod/semver"
 
 	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/internal/version"
 	"yunion.io/x/ocadm/phases/host"
 )
@@ -171,12 +172,10 @@ func missingPrograms(h *host.Host) []string {
 	for _, f := range h.Source().Contents().Files {
 		has[target(f.Path)] = true
 	}
-	var missing []string
-	for _, p := range programs() {
-		if _, ok := theirs(h, p.name); !ok && needed(h, p.name) && !has[path.Join(binDir, p.name)] {
-			missing = append(missing, p.name)
-		}
-	}
+	missing := lists.Pick(programs(), func(p program) (string, bool) {
+		_, ok := theirs(h, p.name)
+		return p.name, !ok && needed(h, p.name) && !has[path.Join(binDir, p.name)]
+	})
 	for _, plugin := range neededPlugins() {
 		if file := path.Join(cniDir, plugin); !has[file] && !h.Files.Exists(file) {
 			missing = append(missing, file)

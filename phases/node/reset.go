@@ -12,6 +12,7 @@ import (
 
 	"yunion.io/x/ocadm/internal/exec"
 	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/internal/workflow"
 	"yunion.io/x/ocadm/phases/host"
 	"yunion.io/x/ocadm/phases/owned"
@@ -96,11 +97,7 @@ func podNetworkPhase() host.Phase {
 // undoPhase undoes the ledger entries of these kinds.
 func undoPhase(name, short string, run func(context.Context, *host.Host, workflow.Reporter) error, kinds ...host.Kind) host.Phase {
 	return host.Phase{Name: name, Short: short, Run: run, Timeout: 2 * time.Minute}.Todo(func(_ context.Context, h *host.Host) ([]string, error) {
-		var out []string
-		for _, e := range h.Ledger.Created(kinds...) {
-			out = append(out, fmt.Sprintf("revert %s %s", e.Kind, e.Name))
-		}
-		return out, nil
+		return lists.Map(h.Ledger.Created(kinds...), func(e host.Entry) string { return fmt.Sprintf("revert %s %s", e.Kind, e.Name) }), nil
 	})
 }
 
@@ -285,13 +282,9 @@ func undoEverything(_ context.Context, h *host.Host, r workflow.Reporter) error 
 // Residue lists what is left of a node on the machine after everything was undone; empty means clean. Things without a ledger entry were looked for by the
 // phase that removes them, while the ledger could still prove who made them.
 func Residue(h *host.Host) []string {
-	var out []string
-	for _, e := range h.Ledger.Created() {
-		if e.Kind != host.KindDir && !(e.Kind == host.KindData && keepsImages(h)) {
-			out = append(out, fmt.Sprintf("%s %s", e.Kind, e.Name))
-		}
-	}
-	return out
+	return lists.Pick(h.Ledger.Created(), func(e host.Entry) (string, bool) {
+		return fmt.Sprintf("%s %s", e.Kind, e.Name), e.Kind != host.KindDir && !(e.Kind == host.KindData && keepsImages(h))
+	})
 }
 
 func residueFound(left []string) error {

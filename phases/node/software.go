@@ -16,6 +16,7 @@ import (
 
 	"yunion.io/x/ocadm/internal/fetch"
 	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/internal/workflow"
 	"yunion.io/x/ocadm/phases/host"
 )
@@ -57,11 +58,7 @@ func (p programSet) phase() host.Phase {
 		},
 		Plan: func(ctx context.Context, h *host.Host) ([]string, error) {
 			todo, err := p.outstanding(ctx, h)
-			var lines []string
-			for _, i := range todo {
-				lines = append(lines, i.plan)
-			}
-			return lines, err
+			return lists.Map(todo, func(i piece) string { return i.plan }), err
 		},
 		Run:    p.install,
 		Verify: p.verify,

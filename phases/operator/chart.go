@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"yunion.io/x/ocadm/internal/images"
+	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/internal/version"
 	"yunion.io/x/ocadm/templates"
 )
@@ -144,13 +145,7 @@ func isKind(document, kind string) bool {
 }
 
 func without(documents []string, kind string) []string {
-	var out []string
-	for _, d := range documents {
-		if !isKind(d, kind) {
-			out = append(out, d)
-		}
-	}
-	return out
+	return lists.Filter(documents, func(d string) bool { return !isKind(d, kind) })
 }
 
 // perNamespace repeats documents for each namespace of clouds. It does not create the operator's own namespace. Helm never deletes the others: a volume

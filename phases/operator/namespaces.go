@@ -22,6 +22,7 @@ import (
 	"yunion.io/x/ocadm/cluster"
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/internal/kube"
+	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/phases/host"
 	"yunion.io/x/ocadm/templates"
 )
@@ -193,10 +194,7 @@ func ObjectsFor(ctx context.Context, c client.Client, image string, namespaces .
 	if err != nil {
 		return nil, err
 	}
-	var secrets []any
-	for _, s := range d.Spec.Template.Spec.ImagePullSecrets {
-		secrets = append(secrets, map[string]any{"name": s.Name})
-	}
+	secrets := lists.Map(d.Spec.Template.Spec.ImagePullSecrets, func(s corev1.LocalObjectReference) any { return map[string]any{"name": s.Name} })
 	for _, o := range objs {
 		if o.GetKind() != "Deployment" {
 			continue

@@ -22,6 +22,7 @@ import (
 	"yunion.io/x/ocadm/cluster"
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/internal/kube"
+	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/phases/addons"
 )
 
@@ -112,10 +113,7 @@ func managed(ctx context.Context, c client.Client) ([]string, error) {
 	if err := c.List(ctx, &list, client.MatchingFields{"metadata.name": Name}); err != nil {
 		return nil, fmt.Errorf("listing the permissions of the operator: %w", err)
 	}
-	var out []string
-	for _, b := range list.Items {
-		out = append(out, b.Namespace)
-	}
+	out := lists.Map(list.Items, func(b rbacv1.RoleBinding) string { return b.Namespace })
 	return all(out), nil
 }
 
@@ -154,10 +152,7 @@ func object(version, kind, namespace, name string) *unstructured.Unstructured {
 
 // others returns the creator of an object if it is neither the installer nor the operator; "" if unknown.
 func others(o *unstructured.Unstructured) string {
-	var managers []string
-	for _, m := range o.GetManagedFields() {
-		managers = append(managers, m.Manager)
-	}
+	managers := lists.Map(o.GetManagedFields(), func(m metav1.ManagedFieldsEntry) string { return m.Manager })
 	if len(managers) == 0 || slices.ContainsFunc(managers, func(m string) bool { return strings.HasPrefix(m, kube.FieldManager) }) {
 		return ""
 	}
@@ -169,13 +164,7 @@ func markedNodes(ctx context.Context, c client.Client) ([]string, error) {
 	if err := c.List(ctx, &nodes); err != nil {
 		return nil, fmt.Errorf("listing nodes: %w", err)
 	}
-	var out []string
-	for _, n := range nodes.Items {
-		if n.Annotations[cluster.AnnotationInstalled] != "" {
-			out = append(out, n.Name)
-		}
-	}
-	return out, nil
+	return lists.Pick(nodes.Items, func(n corev1.Node) (string, bool) { return n.Name, n.Annotations[cluster.AnnotationInstalled] != "" }), nil
 }
 
 // namespaces adds the namespaces that the installation created. Without data, a namespace that holds anything else stays.
@@ -243,11 +232,7 @@ func (r *Removal) rest(ctx context.Context, c client.Client, namespace string) (
 }
 
 func lines(objs []*unstructured.Unstructured) []string {
-	var out []string
-	for _, o := range objs {
-		out = append(out, strings.TrimPrefix(change(o).Planned(), "delete "))
-	}
-	return out
+	return lists.Map(objs, func(o *unstructured.Unstructured) string { return strings.TrimPrefix(change(o).Planned(), "delete ") })
 }
 
 func change(o *unstructured.Unstructured) kube.Change {

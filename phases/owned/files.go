@@ -15,6 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/phases/host"
 )
 
@@ -219,13 +220,7 @@ func Content(h *host.Host, dir string) []string {
 	if err != nil {
 		return nil
 	}
-	var out []string
-	for _, e := range there {
-		if e.Name() != "lost+found" {
-			out = append(out, path.Join(dir, e.Name()))
-		}
-	}
-	return out
+	return lists.Pick(there, func(e fs.DirEntry) (string, bool) { return path.Join(dir, e.Name()), e.Name() != "lost+found" })
 }
 
 // strike removes a path, and everything below it, from the ledger.

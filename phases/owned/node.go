@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 
+	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/phases/host"
 )
 
@@ -169,13 +170,7 @@ func Foreign(h *host.Host) []string {
 	if NodeOf(h).Made {
 		return nil
 	}
-	var out []string
-	for _, n := range []string{
+	return lists.Filter([]string{
 		path.Join(kubernetesDir, "admin.conf"), path.Join(kubernetesDir, "kubelet.conf"), path.Join(kubeletDir, "config.yaml"),
-	} {
-		if h.Files.Exists(n) {
-			out = append(out, n)
-		}
-	}
-	return out
+	}, h.Files.Exists)
 }

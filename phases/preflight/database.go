@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/internal/mysql"
 	"yunion.io/x/ocadm/phases/config"
 )
@@ -69,10 +70,7 @@ func checkDatabase(ctx context.Context, m *machine) []finding.Finding {
 	if err == nil {
 		return nil
 	}
-	var out []finding.Finding
-	for _, p := range rep.Problems {
-		out = append(out, fromHere(m.kind, p.Class, databaseFinding(p)))
-	}
+	out := lists.Map(rep.Problems, func(p *mysql.Error) finding.Finding { return fromHere(m.kind, p.Class, databaseFinding(p)) })
 	if len(out) == 0 {
 		var p *mysql.Error
 		if errors.As(err, &p) {

@@ -19,6 +19,7 @@ import (
 	"yunion.io/x/ocadm/cluster"
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/internal/kube"
+	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/internal/nearest"
 	"yunion.io/x/ocadm/phases/addons"
 	"yunion.io/x/ocadm/phases/config"
@@ -101,10 +102,7 @@ func chosen(classes []host.Class) string {
 }
 
 func names(classes []host.Class) []string {
-	var out []string
-	for _, c := range classes {
-		out = append(out, c.Name)
-	}
+	out := lists.Map(classes, func(c host.Class) string { return c.Name })
 	slices.Sort(out)
 	return out
 }
@@ -219,24 +217,14 @@ func revision(annotations map[string]string) int {
 
 // withRole returns the names of the nodes with the role controller.
 func withRole(nodes []corev1.Node) []string {
-	var out []string
-	for _, n := range nodes {
-		if n.Labels[v1alpha1.NodeRolePrefix+cluster.RoleController] == v1alpha1.Enable {
-			out = append(out, n.Name)
-		}
-	}
-	return out
+	return lists.Pick(nodes, func(n corev1.Node) (string, bool) {
+		return n.Name, n.Labels[v1alpha1.NodeRolePrefix+cluster.RoleController] == v1alpha1.Enable
+	})
 }
 
 // suitable returns the names of the nodes that can run services of the cloud.
 func suitable(nodes []corev1.Node) []string {
-	var out []string
-	for _, n := range nodes {
-		if unfit(n) == "" {
-			out = append(out, n.Name)
-		}
-	}
-	return out
+	return lists.Pick(nodes, func(n corev1.Node) (string, bool) { return n.Name, unfit(n) == "" })
 }
 
 // unfit returns why a node cannot run services of the cloud; "" if it can.
@@ -271,12 +259,10 @@ func checkNodes(c *config.Config, k *host.Cluster) []finding.Finding {
 	if len(wanted) == 0 {
 		wanted = withRole(k.Nodes)
 	}
-	var reasons []string
-	for _, n := range k.Nodes {
-		if why := unfit(n); why != "" {
-			reasons = append(reasons, n.Name+": "+why)
-		}
-	}
+	reasons := lists.Pick(k.Nodes, func(n corev1.Node) (string, bool) {
+		why := unfit(n)
+		return n.Name + ": " + why, why != ""
+	})
 	for _, name := range wanted {
 		i := slices.IndexFunc(k.Nodes, func(n corev1.Node) bool { return n.Name == name })
 		switch {

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/phases/kubernetes"
 )
 
@@ -201,12 +202,7 @@ func checkLeftMounts(_ context.Context, m *machine) []finding.Finding {
 	if m.initialised() || m.h.Files.Exists(kubernetes.ConfigFile) {
 		return nil
 	}
-	var left []string
-	for _, on := range m.mounts() {
-		if strings.HasPrefix(on.at, "/var/lib/kubelet/pods/") {
-			left = append(left, on.at)
-		}
-	}
+	left := lists.Pick(m.mounts(), func(on mount) (string, bool) { return on.at, strings.HasPrefix(on.at, "/var/lib/kubelet/pods/") })
 	if len(left) == 0 {
 		return nil
 	}

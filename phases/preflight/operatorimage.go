@@ -20,6 +20,7 @@ import (
 
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/internal/images"
+	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/internal/registry"
 	"yunion.io/x/ocadm/internal/version"
 	"yunion.io/x/ocadm/phases/config"
@@ -124,12 +125,10 @@ func noImage(c *config.Config, image string, err error) finding.Finding {
 
 // wrongArchitecture checks all nodes, because the operator's pod may be placed on any of them.
 func wrongArchitecture(image string, has []string, nodes []corev1.Node) []finding.Finding {
-	var wrong []string
-	for _, n := range nodes {
-		if a := n.Status.NodeInfo.Architecture; a != "" && !slices.Contains(has, a) {
-			wrong = append(wrong, n.Name+" ("+a+")")
-		}
-	}
+	wrong := lists.Pick(nodes, func(n corev1.Node) (string, bool) {
+		a := n.Status.NodeInfo.Architecture
+		return n.Name + " (" + a + ")", a != "" && !slices.Contains(has, a)
+	})
 	if len(wrong) == 0 {
 		return nil
 	}

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/internal/workflow"
 	"yunion.io/x/ocadm/phases/config"
 	"yunion.io/x/ocadm/phases/host"
@@ -74,11 +75,7 @@ func Phase(kind Kind) host.Phase {
 		},
 		Plan: func(ctx context.Context, h *host.Host) ([]string, error) {
 			found := Gather(ctx, h, kind, DefaultLimits()).Ignore(h.Config.Run.IgnorePreflightErrors)
-			var lines []string
-			for _, f := range found.Warnings() {
-				lines = append(lines, "warning: "+f.Error())
-			}
-			return lines, found.Err()
+			return lists.Map(found.Warnings(), func(f finding.Finding) string { return "warning: " + f.Error() }), found.Err()
 		},
 	}
 }

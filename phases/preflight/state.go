@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/phases/kubernetes"
 	"yunion.io/x/ocadm/phases/owned"
 )
@@ -105,13 +106,8 @@ func (m *machine) otherNode() []finding.Finding {
 }
 
 func (m *machine) kubernetesSigns() []string {
-	var signs []string
-	for _, p := range []string{kubernetes.AdminKubeconfig, kubernetes.KubeletKubeconfig, "/etc/kubernetes/bootstrap-kubelet.conf",
-		"/etc/kubernetes/pki/ca.crt", "/var/lib/kubelet/config.yaml", "/var/lib/etcd/member"} {
-		if m.h.Files.Exists(p) {
-			signs = append(signs, p)
-		}
-	}
+	signs := lists.Filter([]string{kubernetes.AdminKubeconfig, kubernetes.KubeletKubeconfig, "/etc/kubernetes/bootstrap-kubelet.conf",
+		"/etc/kubernetes/pki/ca.crt", "/var/lib/kubelet/config.yaml", "/var/lib/etcd/member"}, m.h.Files.Exists)
 	if m.h.Files.Any("/etc/kubernetes/manifests/*.yaml") {
 		signs = append(signs, "/etc/kubernetes/manifests/*.yaml")
 	}

@@ -21,6 +21,7 @@ import (
 	"yunion.io/x/ocadm/internal/etcd"
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/internal/kube"
+	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/internal/workflow"
 	"yunion.io/x/ocadm/phases/host"
 	"yunion.io/x/ocadm/phases/kubernetes"
@@ -243,13 +244,9 @@ func peerStep() Step {
 		},
 	}.Todo(func(ctx context.Context, j *Job) ([]string, error) {
 		s, _, err := vip.Load(ctx, j.K)
-		var lines []string
-		for _, p := range j.Is.Peers {
-			if slices.Contains(s.Peers, p) {
-				lines = append(lines, "remove "+p+" from the group of the virtual address")
-			}
-		}
-		return lines, err
+		return lists.Pick(j.Is.Peers, func(p string) (string, bool) {
+			return "remove " + p + " from the group of the virtual address", slices.Contains(s.Peers, p)
+		}), err
 	})
 }
 
@@ -304,10 +301,6 @@ func podsStep() Step {
 		},
 	}.Todo(func(ctx context.Context, j *Job) ([]string, error) {
 		pods, err := kube.PodsOn(ctx, j.K, j.Is.Node)
-		var lines []string
-		for _, p := range pods {
-			lines = append(lines, "remove the record of pod "+p.Namespace+"/"+p.Name)
-		}
-		return lines, err
+		return lists.Map(pods, func(p corev1.Pod) string { return "remove the record of pod " + p.Namespace + "/" + p.Name }), err
 	})
 }

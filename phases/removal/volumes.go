@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"yunion.io/x/ocadm/internal/kube"
+	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/internal/workflow"
 )
 
@@ -25,13 +26,7 @@ func volumesStep() Step {
 		Name: "volumes", Short: "Delete the claims and volumes that were on the node", Timeout: 2 * time.Minute,
 		Skip: workflow.SkipIf("no --delete-volumes", func(j *Job) bool { return !j.DeleteVolumes }),
 		Run: func(ctx context.Context, j *Job, r workflow.Reporter) error {
-			var errs []error
-			for _, v := range j.Is.Volumes {
-				if err := deleteVolume(ctx, j.K, v, r); err != nil {
-					errs = append(errs, err)
-				}
-			}
-			return errors.Join(errs...)
+			return errors.Join(lists.Map(j.Is.Volumes, func(v Volume) error { return deleteVolume(ctx, j.K, v, r) })...)
 		},
 	}.Todo(func(ctx context.Context, j *Job) ([]string, error) {
 		now := Inventory{Node: j.Is.Node}

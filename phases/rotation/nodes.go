@@ -18,6 +18,7 @@ import (
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/internal/kube"
+	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/internal/workflow"
 	"yunion.io/x/ocadm/phases/kubernetes"
 )
@@ -63,13 +64,7 @@ func (n *Rotation) members(ctx context.Context, c client.Reader) ([]member, erro
 // missing returns the nodes that have not applied a stage.
 func (n *Rotation) missing(ctx context.Context, c client.Reader, stage Stage) ([]string, error) {
 	all, err := n.members(ctx, c)
-	var out []string
-	for _, m := range all {
-		if !n.has(m.name, stage) {
-			out = append(out, m.name)
-		}
-	}
-	return out, err
+	return lists.Pick(all, func(m member) (string, bool) { return m.name, !n.has(m.name, stage) }), err
 }
 
 func (n *Rotation) has(node string, stage Stage) bool {

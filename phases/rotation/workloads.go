@@ -20,6 +20,7 @@ import (
 	"yunion.io/x/ocadm/internal/dbpair"
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/internal/kube"
+	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/internal/wait"
 	"yunion.io/x/ocadm/internal/workflow"
 	"yunion.io/x/ocadm/phases/kubernetes"
@@ -74,13 +75,9 @@ func unpublished(ctx context.Context, c client.Reader, want []byte) ([]string, e
 	for _, m := range maps.Items {
 		good[m.Namespace] = bytes.Equal(bytes.TrimSpace([]byte(m.Data["ca.crt"])), want)
 	}
-	var out []string
-	for _, ns := range namespaces.Items {
-		if ns.DeletionTimestamp == nil && !good[ns.Name] {
-			out = append(out, ns.Name)
-		}
-	}
-	return out, nil
+	return lists.Pick(namespaces.Items, func(ns corev1.Namespace) (string, bool) {
+		return ns.Name, ns.DeletionTimestamp == nil && !good[ns.Name]
+	}), nil
 }
 
 // podsStep restarts older pods that use the API. Programs with an older client library read the CAs only when they start.
@@ -92,11 +89,7 @@ func podsStep(stage Stage) Step {
 				return nil, err
 			}
 			old, err := n.oldPods(ctx, c, stage)
-			var out []string
-			for _, p := range old {
-				out = append(out, "restart pod "+p.Namespace+"/"+p.Name)
-			}
-			return out, err
+			return lists.Map(old, func(p corev1.Pod) string { return "restart pod " + p.Namespace + "/" + p.Name }), err
 		},
 		Check: underway(func(ctx context.Context, c client.WithWatch, n *Rotation) (bool, error) {
 			if n.Record.Published[stage].IsZero() {

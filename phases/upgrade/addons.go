@@ -12,6 +12,7 @@ import (
 
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/internal/kube"
+	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/phases/addons"
 	"yunion.io/x/ocadm/phases/host"
 	"yunion.io/x/ocadm/phases/node"
@@ -50,12 +51,7 @@ func MayUpgradeAddons(ctx context.Context, h *host.Host, c client.Client) (findi
 	if err := c.List(ctx, &nodes); err != nil {
 		return nil, kube.Explain(err)
 	}
-	var down []string
-	for _, n := range nodes.Items {
-		if !kube.NodeReady(&n) {
-			down = append(down, n.Name)
-		}
-	}
+	down := lists.Pick(nodes.Items, func(n corev1.Node) (string, bool) { return n.Name, !kube.NodeReady(&n) })
 	if len(down) > 0 {
 		return finding.List{finding.New("OCA-4502", "Nodes are not Ready", strings.Join(down, ", "), "ocadm why "+down[0]+"; ocadm node remove removes a lost node")}, nil
 	}

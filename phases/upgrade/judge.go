@@ -13,6 +13,7 @@ import (
 	"yunion.io/x/ocadm/internal/etcd"
 	"yunion.io/x/ocadm/internal/etcd/snapshot"
 	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/phases/kubernetes"
 )
 
@@ -129,10 +130,7 @@ const staleSnapshot = 3 * time.Hour
 // Judge returns everything that prevents an upgrade, or should be known before it.
 func Judge(i Inventory, t Target, f Facts, now time.Time) finding.List {
 	var out finding.List
-	var kubelets []string
-	for _, n := range i.Nodes {
-		kubelets = append(kubelets, n.Kubelet)
-	}
+	kubelets := lists.Map(i.Nodes, func(n Node) string { return n.Kubelet })
 	if why := kubernetes.Skew(i.Version, t.Version, kubelets); why != "" {
 		out = append(out, finding.New("OCA-4501", fmt.Sprintf("Kubernetes %s cannot be upgraded to %s", i.Version, t.Version), why, skewRemedy(i.Version)))
 	}

@@ -19,6 +19,7 @@ import (
 	"yunion.io/x/ocadm/internal/disk"
 	"yunion.io/x/ocadm/internal/etcd/snapshot"
 	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/phases/depot"
 	"yunion.io/x/ocadm/phases/etcd"
 	"yunion.io/x/ocadm/phases/host"
@@ -187,12 +188,9 @@ func MayFollow(ctx context.Context, u *Upgrade) error {
 	if err != nil {
 		return err
 	}
-	var behind []string
-	for _, at := range slices.Sorted(maps.Keys(versions)) {
-		if semver.Compare(versions[at], u.Record.To) < 0 {
-			behind = append(behind, at+" runs "+versions[at])
-		}
-	}
+	behind := lists.Pick(slices.Sorted(maps.Keys(versions)), func(at string) (string, bool) {
+		return at + " runs " + versions[at], semver.Compare(versions[at], u.Record.To) < 0
+	})
 	if len(behind) == 0 {
 		return nil
 	}

@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/test/env"
 )
 
@@ -35,10 +36,7 @@ func each[E any](list []E, do func(E) error) error {
 // rawApply is a client without logic: it applies the same objects by server-side apply in another namespace, several at a time.
 func (b *bench) rawApply(e *env.Env, objs []*unstructured.Unstructured) time.Duration {
 	ns := b.namespace(e, "raw")
-	var copies []*unstructured.Unstructured
-	for _, o := range objs {
-		copies = append(copies, bare(o, ns))
-	}
+	copies := lists.Map(objs, func(o *unstructured.Unstructured) *unstructured.Unstructured { return bare(o, ns) })
 	began := time.Now()
 	b.no(each(copies, func(o *unstructured.Unstructured) error {
 		return e.Client.Patch(b.ctx, o, client.Apply, client.FieldOwner("raw"), client.ForceOwnership) //nolint:staticcheck // as the operator does

@@ -15,6 +15,7 @@ import (
 	"strings"
 	"time"
 
+	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/operatorctl/admission"
 	"yunion.io/x/ocadm/templates"
 )
@@ -94,11 +95,7 @@ func (t times) String() string {
 }
 
 func (t times) seconds() []float64 {
-	var out []float64
-	for _, d := range t {
-		out = append(out, d.Seconds())
-	}
-	return out
+	return lists.Map(t, time.Duration.Seconds)
 }
 
 func short(d time.Duration) string {

@@ -23,6 +23,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/internal/lists"
 )
 
 // Kinds returns the kinds of objects of a cloud.
@@ -70,10 +71,7 @@ func (e *Env) restore() {
 // remove deletes objects and waits until their finalizers are gone.
 func (e *Env) remove(ctx context.Context, kinds []client.Object, which ...client.DeleteAllOfOption) {
 	e.Helper()
-	var list []client.ListOption
-	for _, w := range which {
-		list = append(list, w.(client.ListOption))
-	}
+	list := lists.Map(which, func(w client.DeleteAllOfOption) client.ListOption { return w.(client.ListOption) })
 	which = append(which, client.InNamespace(e.Namespace), client.GracePeriodSeconds(0))
 	for {
 		for _, kind := range kinds { // again in each round: an operator that has ended may still have been writing an event

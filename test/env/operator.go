@@ -18,6 +18,7 @@ import (
 
 	"k8s.io/client-go/rest"
 
+	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/operatorctl"
 	"yunion.io/x/ocadm/operatorctl/effects"
 	"yunion.io/x/ocadm/operatorctl/operation"
@@ -176,7 +177,7 @@ func (e *Env) Mark() harness.Mark {
 
 // Changes returns the requests that change something other than events, statuses and reviews of permissions.
 func (w Work) Changes() []harness.Request {
-	return pick(w.Kubernetes, func(q harness.Request) bool {
+	return lists.Filter(w.Kubernetes, func(q harness.Request) bool {
 		reports := q.Resource == "events" || q.Resource == "selfsubjectaccessreviews" || q.Subresource == "status"
 		return !reports && slices.Contains([]string{"create", "update", "patch", "delete", "deletecollection"}, q.Verb)
 	})
@@ -197,17 +198,17 @@ func (w Work) Writes() []string {
 
 // StatusPatches returns the requests that write a status.
 func (w Work) StatusPatches() []harness.Request {
-	return pick(w.Kubernetes, func(q harness.Request) bool { return q.Subresource == "status" })
+	return lists.Filter(w.Kubernetes, func(q harness.Request) bool { return q.Subresource == "status" })
 }
 
 // Asked returns the requests to Kubernetes without watches and without events, which the recorder writes asynchronously.
 func (w Work) Asked() []harness.Request {
-	return pick(w.Kubernetes, func(q harness.Request) bool { return q.Resource != "events" && q.Verb != "watch" })
+	return lists.Filter(w.Kubernetes, func(q harness.Request) bool { return q.Resource != "events" && q.Verb != "watch" })
 }
 
 // Refused returns the requests that the API server refused.
 func (w Work) Refused() []harness.Request {
-	return pick(w.Kubernetes, func(q harness.Request) bool { return q.Code == 401 || q.Code == 403 })
+	return lists.Filter(w.Kubernetes, func(q harness.Request) bool { return q.Code == 401 || q.Code == 403 })
 }
 
 // Outside returns all requests to databases and services.
@@ -215,16 +216,7 @@ func (w Work) Outside() []string { return slices.Concat(w.Statements, w.Others) 
 
 // Identity returns the requests to the identity service.
 func (w Work) Identity() []string {
-	return pick(w.Others, func(o string) bool { return strings.Contains(o, "-keystone/") })
-}
-
-func pick[S ~[]E, E any](all S, keep func(E) bool) (out S) {
-	for _, e := range all {
-		if keep(e) {
-			out = append(out, e)
-		}
-	}
-	return out
+	return lists.Filter(w.Others, func(o string) bool { return strings.Contains(o, "-keystone/") })
 }
 
 var identifier = regexp.MustCompile("[0-9a-f]{32}")

@@ -16,6 +16,7 @@ import (
 
 	gossh "golang.org/x/crypto/ssh"
 
+	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/test/sshserver"
 )
 
@@ -156,12 +157,7 @@ func (m *Machine) own() []string {
 		}
 	}
 	maps.Copy(facts, m.facts)
-	var out []string
-	for _, key := range slices.Sorted(maps.Keys(facts)) {
-		if key != "clock" && facts[key] != "" {
-			out = append(out, key+"="+facts[key])
-		}
-	}
+	out := lists.Pick(slices.Sorted(maps.Keys(facts)), func(key string) (string, bool) { return key + "=" + facts[key], key != "clock" && facts[key] != "" })
 	return append(out, "clock="+facts["clock"])
 }
 

@@ -14,6 +14,7 @@ import (
 	"strconv"
 	"strings"
 
+	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/test/fakecloud/rest"
 	"yunion.io/x/ocadm/test/fakecloud/servicespec"
 )
@@ -36,10 +37,9 @@ func startForeign(ctx context.Context, m Machine, p servicespec.Spec, args []str
 		pair = &tls.Config{Certificates: []tls.Certificate{c}, MinVersion: tls.VersionTLS12}
 	}
 	routes := rest.Routes{{Method: http.MethodGet, Path: "/health", Handle: func(rest.Call) (any, error) { return "OK", nil }}}
-	var listeners []rest.Listener
-	for _, port := range ports {
-		listeners = append(listeners, rest.Listener{Address: m.Address, Port: port, TLS: pair, Handler: routes})
-	}
+	listeners := lists.Map(ports, func(port int) rest.Listener {
+		return rest.Listener{Address: m.Address, Port: port, TLS: pair, Handler: routes}
+	})
 	return rest.Serve(ctx, listeners, func() {
 		log.Printf("%s listens on %v", p.Name, ports)
 		m.isUp(ctx)

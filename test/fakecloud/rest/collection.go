@@ -13,6 +13,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"yunion.io/x/ocadm/internal/lists"
 )
 
 // Action is an action on a resource, as policies name it.
@@ -190,10 +192,7 @@ func (k Collection) create(s *Store, c Call, a Access) (any, error) {
 	if fields == nil {
 		fields = []string{"name"}
 	}
-	var unique []string
-	for _, field := range fields {
-		unique = append(unique, r.Text(field))
-	}
+	unique := lists.Map(fields, r.Text)
 	r, err = s.Insert(c.Context(), k.table(), r, strings.Join(unique, "/"))
 	if err == nil && k.Stored != nil {
 		k.Stored(r)

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"yunion.io/x/ocadm/internal/lists"
 )
 
 // Plan returns the ordered statements that change the existing tables to those of a release, or nothing. A statement that creates a table is followed
@@ -24,10 +26,7 @@ func Plan(have, want []Table) []string {
 }
 
 func create(t Table) []string {
-	var parts []string
-	for _, c := range t.Columns {
-		parts = append(parts, c.String())
-	}
+	parts := lists.Map(t.Columns, Column.String)
 	parts = append(parts, "PRIMARY KEY (`"+t.Columns[0].Name+"`)")
 	for _, name := range t.Indexes {
 		parts = append(parts, "KEY `"+name+"` (`"+name+"`)")

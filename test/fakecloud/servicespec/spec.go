@@ -8,6 +8,7 @@ import (
 	"cmp"
 	"slices"
 
+	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/internal/options"
 )
 
@@ -98,11 +99,7 @@ func Lookup(name string) Spec {
 
 // Names returns all programs that have a row.
 func Names() []string {
-	var names []string
-	for _, row := range table() {
-		names = append(names, row.Name)
-	}
-	return names
+	return lists.Map(table(), func(row Spec) string { return row.Name })
 }
 
 func complete(p Spec) Spec {

@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"yunion.io/x/ocadm/internal/lists"
 )
 
 // shortest is the minimum length of a word. Shorter ones may occur by chance.
@@ -17,12 +19,9 @@ const shortest = 8
 // Leaks reports which words occur in which texts, both keyed by a description. It searches for a word as such, as quoted in JSON or in a log, and for
 // each line of a word with several lines. It also reports an empty text and a word that is too short, which would make the check meaningless.
 func Leaks(words, texts map[string]string) []string {
-	var out []string
-	for _, what := range slices.Sorted(maps.Keys(words)) {
-		if len(words[what]) < shortest {
-			out = append(out, what+" is too short to look for")
-		}
-	}
+	out := lists.Pick(slices.Sorted(maps.Keys(words)), func(what string) (string, bool) {
+		return what + " is too short to look for", len(words[what]) < shortest
+	})
 	for _, where := range slices.Sorted(maps.Keys(texts)) {
 		text := texts[where]
 		if text == "" {

@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	"yunion.io/x/ocadm/internal/kube"
+	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/templates"
 )
 
@@ -61,9 +62,6 @@ func Tally(n map[string]int) string {
 		}
 		return strings.Compare(a, b)
 	})
-	var out []string
-	for _, k := range keys {
-		out = append(out, fmt.Sprintf("%d %s", n[k], k))
-	}
+	out := lists.Map(keys, func(k string) string { return fmt.Sprintf("%d %s", n[k], k) })
 	return strings.Join(out, ", ")
 }

@@ -23,6 +23,7 @@ import (
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/test/fakecloud/program"
 	"yunion.io/x/ocadm/test/integration/harness"
 )
@@ -190,10 +191,7 @@ func (p *pod) once(ctx context.Context, c *container) *corev1.ContainerStateTerm
 		ended.ExitCode, ended.Reason, ended.Message = 128, "StartError", err.Error()
 		return ended
 	}
-	var argv []string
-	for _, word := range c.argv {
-		argv = append(argv, expand(word, env))
-	}
+	argv := lists.Map(c.argv, func(word string) string { return expand(word, env) })
 	running, end := context.WithCancelCause(ctx)
 	p.w.mu.Lock()
 	p.w.starts++

@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"yunion.io/x/ocadm/internal/bundle"
+	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/internal/version"
 	"yunion.io/x/ocadm/test/lab/binaries"
 	"yunion.io/x/ocadm/test/lab/cache"
@@ -162,16 +163,12 @@ func write(ctx context.Context, out, key string, info bundle.Info, files []file,
 	if err := os.MkdirAll(filepath.Dir(out), 0o755); err != nil {
 		return err
 	}
-	var fileSources []bundle.FileSource
-	for _, f := range files {
-		fileSources = append(fileSources, bundle.FileSource{
+	fileSources := lists.Map(files, func(f file) bundle.FileSource {
+		return bundle.FileSource{
 			Path: f.Path, Mode: f.Mode, Open: func() (io.ReadCloser, error) { return os.Open(f.Source) },
-		})
-	}
-	var imageSources []bundle.ImageSource
-	for _, i := range list {
-		imageSources = append(imageSources, bundle.ImageSource{Name: i.Name, Image: i.Image})
-	}
+		}
+	})
+	imageSources := lists.Map(list, func(i images.Named) bundle.ImageSource { return bundle.ImageSource{Name: i.Name, Image: i.Image} })
 	tmp := out + ".new"
 	if err := bundle.Create(ctx, tmp, info, fileSources, imageSources); err != nil {
 		return errors.Join(err, os.Remove(tmp))

@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/mod/semver"
 
+	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/internal/version"
 )
 
@@ -116,20 +117,14 @@ const cniPlugins = "cni-plugins"
 
 // CNIPlugins returns the names of the plugins in upstream's archive.
 func CNIPlugins() []string {
-	var names []string
-	for _, p := range pluginPrograms() {
-		names = append(names, p.Name)
-	}
-	return names
+	return lists.Map(pluginPrograms(), func(p program) string { return p.Name })
 }
 
 func pluginPrograms() []program {
-	var out []program
-	for _, name := range []string{
+	return lists.Map([]string{
 		"ipam/dhcp", "ipam/host-local", "ipam/static", "main/bridge", "main/dummy", "main/host-device", "main/ipvlan", "main/loopback", "main/macvlan",
 		"main/ptp", "main/tap", "main/vlan", "meta/bandwidth", "meta/firewall", "meta/portmap", "meta/sbr", "meta/tuning", "meta/vrf",
-	} {
-		out = append(out, program{path.Base(name), "github.com/containernetworking/plugins/plugins/" + name})
-	}
-	return out
+	}, func(name string) program {
+		return program{path.Base(name), "github.com/containernetworking/plugins/plugins/" + name}
+	})
 }

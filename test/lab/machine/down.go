@@ -20,6 +20,7 @@ import (
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
 
+	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/test/lab/cache"
 )
 
@@ -167,12 +168,7 @@ func mountsBelow(dir string) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	var paths []string
-	for _, m := range mounts {
-		if m.Path == dir || strings.HasPrefix(m.Path, dir+"/") {
-			paths = append(paths, m.Path)
-		}
-	}
+	paths := lists.Pick(mounts, func(m mountPoint) (string, bool) { return m.Path, m.Path == dir || strings.HasPrefix(m.Path, dir+"/") })
 	slices.Reverse(paths)
 	return paths, nil
 }

@@ -17,6 +17,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/test/lab/cache"
 	"yunion.io/x/ocadm/test/lab/debian"
 )
@@ -123,12 +124,7 @@ func lockLab(ctx context.Context, name string, logf cache.Logf) (*os.File, error
 
 // reuse reports whether the running lab matches the options. It also returns false for what a crash or a reboot left, which is unusable.
 func (l *Lab) reuse(o Options) (bool, error) {
-	var stopped []string
-	for _, n := range l.Nodes() {
-		if !l.running(n.index) {
-			stopped = append(stopped, n.Name)
-		}
-	}
+	stopped := lists.Pick(l.Nodes(), func(n *Node) (string, bool) { return n.Name, !l.running(n.index) })
 	if !l.state.Complete || len(stopped) == l.state.Nodes {
 		l.logf("the lab %q does not run any more, or was never finished: it is recreated", l.Name)
 		return false, nil
