@@ -34,7 +34,7 @@ func Options(c *config.Config) cluster.Options {
 		Edition: c.Cloud.Edition, ProductVersion: c.Cloud.ProductVersion, Profile: c.Cloud.Profile, Region: c.Cloud.Region, Zone: c.Cloud.Zone,
 		LoadBalancerEndpoint: LoadBalancer(c), DisableResourceManagement: c.Cloud.DisableResourceManagement,
 		UseHyperImage: c.Cloud.UseHyperImage, StorageClass: unless(config.DefaultStorageClass, c.Cloud.StorageClass),
-		IngressClass: unless(config.None, c.Cloud.IngressClass), WebHostPorts: hostPorts(c),
+		IngressClass: unless(config.None, c.Cloud.IngressClass), WebHostPorts: cmp.Or(c.Cloud.IngressClass, c.Addons.Ingress) == config.None,
 		Database: cluster.Database{
 			Host: addons.DatabaseName + "." + c.Cloud.Namespace + ".svc", Port: 3306, Username: "root",
 			Secret: addons.DatabaseName, SecretKey: "password",
@@ -58,11 +58,6 @@ func unless(byDefault, value string) string {
 		return ""
 	}
 	return value
-}
-
-// hostPorts reports whether the console uses ports of its nodes, which it does without an ingress controller.
-func hostPorts(c *config.Config) bool {
-	return cmp.Or(c.Cloud.IngressClass, c.Addons.Ingress) == config.None
 }
 
 // LoadBalancer returns the address at which users reach the cloud: the given one, else that of the control plane.

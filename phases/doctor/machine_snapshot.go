@@ -62,7 +62,8 @@ func Machine(ctx context.Context, h *host.Host) (m why.Machine, disks []why.Disk
 	if h.Files.Exists(hostConf) || h.Files.Exists("/etc/systemd/system/"+executor.UnitName) {
 		m.Findings = Gather(ctx, h)
 	}
-	return m, machineDisks(h.Files, m.Node), true
+	disks = disksOf(h.Files, m.Node, "/", "/var/lib/etcd", "/var/lib/containerd", "/var/lib/kubelet", "/opt/cloud", "/opt/local-path-provisioner", "/var/log")
+	return m, disks, true
 }
 
 // containerLog returns the end of the log of a static pod's container since its last start.
@@ -95,11 +96,6 @@ func certificates(files host.Files) []why.Certificate {
 	}
 	slices.SortFunc(out, func(a, b why.Certificate) int { return strings.Compare(a.File, b.File) })
 	return out
-}
-
-// machineDisks returns the file systems that a node writes to, without duplicates.
-func machineDisks(files host.Files, node string) []why.Disk {
-	return disksOf(files, node, "/", "/var/lib/etcd", "/var/lib/containerd", "/var/lib/kubelet", "/opt/cloud", "/opt/local-path-provisioner", "/var/log")
 }
 
 // disksOf returns the file systems of dirs, without duplicates, with the limits of this machine's kubelet.

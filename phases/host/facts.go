@@ -179,11 +179,6 @@ func swaps(s string) []string {
 	return out
 }
 
-// programPath returns the directories that are searched for programs.
-func programPath() []string {
-	return []string{"/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin"}
-}
-
 var versionNumber = regexp.MustCompile(`\bv?(\d+\.\d+\.\d+(?:-[0-9A-Za-z.-]+)?)`)
 
 // versionTimeout bounds a program's printing of its version. A newly written kubelet took over five seconds on a busy machine with a slow disk.
@@ -191,7 +186,7 @@ const versionTimeout = 30 * time.Second
 
 // LookPath returns the path of a program, searching the directories of a login shell.
 func LookPath(files Files, name string) (string, bool) {
-	for _, dir := range programPath() {
+	for _, dir := range []string{"/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin"} {
 		path := filepath.Join(dir, name)
 		if st, err := files.Stat(path); err == nil && st.Mode().IsRegular() && st.Mode()&0o111 != 0 {
 			return path, true

@@ -11,6 +11,7 @@ import (
 	"k8s.io/kubernetes/cmd/kubeadm/app/constants"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/internal/workflow"
 	"yunion.io/x/ocadm/phases/host"
 )
@@ -53,7 +54,8 @@ func prepareControlPlanePhases(after string) []host.Phase {
 			downloadCertsPhase(),
 			joinStep(making(kubeadmPhase{name: "certs", short: "Create the certificates of this node"}, leaves())),
 			joinStep(making(kubeadmPhase{name: "kubeconfig", short: "Write the kubeconfig files of the control plane"}, joinedKubeconfigs())),
-			joinStep(making(kubeadmPhase{name: "control-plane", short: "Write the static pods of the control plane"}, componentManifests())),
+			joinStep(making(kubeadmPhase{name: "control-plane", short: "Write the static pods of the control plane"},
+				lists.Map(constants.ControlPlaneComponents, func(c string) staticManifest { return staticManifest(c) }))),
 		},
 	}
 	return []host.Phase{prepare, checkEtcdPhase(prepare.Name), formerMemberPhase(checkEtcdName)}
@@ -75,13 +77,6 @@ func downloadCertsPhase() host.Phase {
 // joinedKubeconfigs returns those that kubeadm writes on a joining control-plane node. The kubelet gets its own from the cluster.
 func joinedKubeconfigs() []kubeconfig {
 	return slices.DeleteFunc(kubeconfigs(), func(k kubeconfig) bool { return k.name == "kubelet" || k.name == "super-admin" })
-}
-
-func componentManifests() (out []staticManifest) {
-	for _, c := range constants.ControlPlaneComponents {
-		out = append(out, staticManifest(c))
-	}
-	return out
 }
 
 // joinControlPlanePhases add this node's etcd member and wait for its own API server.

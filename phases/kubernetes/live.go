@@ -5,6 +5,7 @@ package kubernetes
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -99,12 +100,9 @@ func bootstrapTokenDone(ctx context.Context, c client.Client, h *host.Host) (boo
 		return false, err
 	}
 	now := time.Now()
-	for _, t := range tokens {
-		if t.Joins(now) && (h.Config.Cluster.Token == "" || h.Config.Cluster.Token == t.String()) {
-			return true, nil
-		}
-	}
-	return false, nil
+	return slices.ContainsFunc(tokens, func(t Token) bool {
+		return t.Joins(now) && (h.Config.Cluster.Token == "" || h.Config.Cluster.Token == t.String())
+	}), nil
 }
 
 // SuperAdminKubeconfig bypasses authorization; kubeadm keeps it for repairs.

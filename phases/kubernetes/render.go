@@ -109,7 +109,7 @@ func clusterConfiguration(c *config.Config) (kubeadmv1beta4.ClusterConfiguration
 		TypeMeta:             metav1.TypeMeta{APIVersion: kubeadmAPIVersion, Kind: "ClusterConfiguration"},
 		KubernetesVersion:    c.Cluster.KubernetesVersion,
 		ControlPlaneEndpoint: controlPlaneEndpoint(c),
-		ImageRepository:      imageRepository(c),
+		ImageRepository:      cmp.Or(c.Cluster.KubernetesImageRepository, c.Cluster.ImageRepository, config.DefaultKubernetesImageRepository),
 		FeatureGates:         gates,
 		// ECDSA keys take milliseconds to generate; RSA takes most of a second on a small machine.
 		EncryptionAlgorithm: kubeadmv1beta4.EncryptionAlgorithmECDSAP256,
@@ -284,10 +284,6 @@ func controlPlaneEndpoint(c *config.Config) string {
 		return withPort(c.Cluster.ControlPlaneEndpoint)
 	}
 	return net.JoinHostPort(advertiseAddress(c), strconv.Itoa(int(bindPort(c))))
-}
-
-func imageRepository(c *config.Config) string {
-	return cmp.Or(c.Cluster.KubernetesImageRepository, c.Cluster.ImageRepository, config.DefaultKubernetesImageRepository)
 }
 
 func withPort(endpoint string) string {

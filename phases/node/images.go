@@ -96,7 +96,9 @@ func (g ImageGroup) missing(ctx context.Context, h *host.Host) ([]string, error)
 	if err := h.Source().CheckImages(need); err != nil {
 		return nil, err
 	}
-	return lists.Pick(bundled(h.Source(), need), func(i bundle.ImageInfo) (string, bool) { return i.Name, have[i.Name] != i.Digest }), nil
+	return lists.Pick(h.Source().Contents().Images, func(i bundle.ImageInfo) (string, bool) {
+		return i.Name, slices.Contains(need, i.Name) && have[i.Name] != i.Digest
+	}), nil
 }
 
 // outdated returns the names for which containerd's image is not this program.
@@ -114,10 +116,6 @@ func outdated(h *host.Host, have map[string]string, names []string) (out []strin
 		out = append(out, name)
 	}
 	return out, nil
-}
-
-func bundled(s host.Source, names []string) []bundle.ImageInfo {
-	return slices.DeleteFunc(s.Contents().Images, func(i bundle.ImageInfo) bool { return !slices.Contains(names, i.Name) })
 }
 
 // PresentImages returns the images in containerd with their digests; none if it does not answer.

@@ -108,12 +108,7 @@ func otherCNI(h *host.Host) bool {
 	if _, others := caches(h); len(others) > 0 {
 		return true
 	}
-	for _, f := range Content(h, cniConfigDir) {
-		if f != Conflist && !strings.HasSuffix(f, ".ocadm") {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(Content(h, cniConfigDir), func(f string) bool { return f != Conflist && !strings.HasSuffix(f, ".ocadm") })
 }
 
 // hostportTable is the table of the portmap plugin's nftables back end, one per address family. The containers of all CNI networks share it. A rule's

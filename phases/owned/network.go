@@ -29,11 +29,6 @@ const CodeCannotLook = "OCA-9003"
 // bridge is the bridge of the CNI plugins to which the links of pods are attached.
 const bridge = "cni0"
 
-// podLinks returns the network links that flannel, kube-proxy and the CNI plugins create.
-func podLinks() []string {
-	return []string{bridge, "flannel.1", "flannel-v6.1", "kube-ipvs0", "nodelocaldns"}
-}
-
 // podTables returns the nftables tables of kube-proxy and flannel.
 func podTables() []string {
 	return []string{"ip kube-proxy", "ip6 kube-proxy", "ip flannel-ipv4", "ip6 flannel-ipv6"}
@@ -206,7 +201,8 @@ func rulesOf(ctx context.Context, h *host.Host, program, backend string) (name, 
 
 // presentLinks returns the existing links of podLinks.
 func presentLinks(h *host.Host) []string {
-	return slices.DeleteFunc(podLinks(), func(l string) bool { return !h.Files.Exists("/sys/class/net/" + l) })
+	// flannel, kube-proxy and the CNI plugins create them.
+	return slices.DeleteFunc([]string{bridge, "flannel.1", "flannel-v6.1", "kube-ipvs0", "nodelocaldns"}, func(l string) bool { return !h.Files.Exists("/sys/class/net/" + l) })
 }
 
 // bridgePorts returns the links attached to the bridge.

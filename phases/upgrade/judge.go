@@ -44,12 +44,7 @@ func (n Node) done(version string) bool {
 
 // podsAt reports whether the control plane of a node has a version.
 func (n Node) podsAt(version string) bool {
-	for _, name := range kubernetes.StaticPods()[1:] {
-		if n.StaticPods[name] != version {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc(kubernetes.StaticPods()[1:], func(name string) bool { return n.StaticPods[name] != version })
 }
 
 // proxyBehind reports whether kube-proxy has another version. CoreDNS, which has its own versions, is upgraded together with it.

@@ -47,7 +47,7 @@ func root() *cobra.Command {
 		c.GroupID = "machines"
 		cmd.AddCommand(c)
 	}
-	for _, c := range materialCommands() {
+	for _, c := range []*cobra.Command{prepareCommand(), bundleCommand()} {
 		c.GroupID = "material"
 		cmd.AddCommand(c)
 	}

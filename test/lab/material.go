@@ -13,10 +13,6 @@ import (
 	"yunion.io/x/ocadm/test/lab/debian"
 )
 
-func materialCommands() []*cobra.Command {
-	return []*cobra.Command{prepareCommand(), bundleCommand()}
-}
-
 func prepareCommand() *cobra.Command {
 	return &cobra.Command{
 		Use: "prepare", Args: cobra.NoArgs,

@@ -68,8 +68,9 @@ func (all grants) names(who principal) map[string][]string {
 
 // caller returns the caller and its effective policies.
 func (all grants) caller(who principal) rest.Caller {
+	admin := slices.ContainsFunc(who.roles, func(r rest.Record) bool { return r.Text("name") == adminRole })
 	c := rest.Caller{Policies: rest.Policies{}, Project: who.project.Text("id"), Domain: who.project.Text("domain_id"),
-		Administrator: who.project.Text("name") == systemProject && who.hasRole(adminRole)}
+		Administrator: who.project.Text("name") == systemProject && admin}
 	for _, g := range all {
 		if g.covers(who) {
 			c.Policies[g.scope] = append(c.Policies[g.scope], g.rules)

@@ -33,10 +33,6 @@ type principal struct {
 	roles         []rest.Record
 }
 
-func (p principal) hasRole(name string) bool {
-	return slices.ContainsFunc(p.roles, func(r rest.Record) bool { return r.Text("name") == name })
-}
-
 // principal returns the principal of a token.
 func (s *Server) principal(ctx context.Context, token rest.Record) (principal, error) {
 	user, err := s.store.Get(ctx, "users", token.Text("user_id"))

@@ -45,7 +45,7 @@ func (s Service) Routes(ctx context.Context) rest.Routes {
 	case "devtool":
 		return s.devtool()
 	case "ansible":
-		return s.playbookReferences()
+		return s.plain(rest.Collection{Path: "/ansibleplaybookreferences", Singular: "ansibleplaybookreference", Required: []string{"name", "playbook_path"}})
 	case "cloudproxy":
 		return s.plain(rest.Collection{Path: "/proxy_agents", Singular: "proxy_agent", Required: named})
 	case "k8s":

@@ -48,7 +48,8 @@ func climcCommand(ctx context.Context, m Machine, command string) error {
 	target, path := strings.TrimSuffix(m.getenv("OS_AUTH_URL"), "/"), "/endpoints"
 	if command == "zone-list" {
 		var found bool
-		if target, found = token.Endpoint("compute_v2", m.endpointType(), m.getenv("OS_REGION_NAME")); !found {
+		kind := cmp.Or(strings.TrimSuffix(m.getenv("OS_ENDPOINT_TYPE"), "URL"), "internal") // from publicURL or internalURL
+		if target, found = token.Endpoint("compute_v2", kind, m.getenv("OS_REGION_NAME")); !found {
 			return fmt.Errorf("climc: no endpoint of compute_v2 in region %q", m.getenv("OS_REGION_NAME"))
 		}
 		path = "/zones"
@@ -59,11 +60,6 @@ func climcCommand(ctx context.Context, m Machine, command string) error {
 	}
 	log.Printf("%s", answer)
 	return nil
-}
-
-// endpointType turns publicURL and internalURL into names of interfaces.
-func (m Machine) endpointType() string {
-	return cmp.Or(strings.TrimSuffix(m.getenv("OS_ENDPOINT_TYPE"), "URL"), "internal")
 }
 
 func (m Machine) climcSession() (*Client, error) {

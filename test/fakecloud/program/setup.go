@@ -67,10 +67,6 @@ func octets(v any) bool {
 	})
 }
 
-func (s Service) playbookReferences() rest.Routes {
-	return s.plain(rest.Collection{Path: "/ansibleplaybookreferences", Singular: "ansibleplaybookreference", Required: []string{"name", "playbook_path"}})
-}
-
 // kubeserver knows only the cluster in which it runs and the components installed there. It installs nothing.
 func (s Service) kubeserver() rest.Routes {
 	const base = "/api/kubeclusters/system-default/"

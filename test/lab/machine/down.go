@@ -255,12 +255,12 @@ func residue() ([]string, error) {
 		}
 		left = append(left, more...)
 	}
-	if mounted, err := mountsBelow(stateRoot()); err != nil {
+	mounted, err := mountsBelow(stateRoot())
+	if err != nil {
 		return nil, err
-	} else {
-		for _, path := range mounted {
-			left = append(left, "mount "+path)
-		}
+	}
+	for _, path := range mounted {
+		left = append(left, "mount "+path)
 	}
 	if _, err := os.Stat(stateRoot()); err == nil {
 		left = append(left, "directory "+stateRoot())
