@@ -14,6 +14,7 @@ import (
 	"yunion.io/x/ocadm/internal/mysql"
 	"yunion.io/x/ocadm/internal/pki"
 	"yunion.io/x/ocadm/operatorctl/component"
+	"yunion.io/x/ocadm/operatorctl/secrets"
 	"yunion.io/x/ocadm/test/mariadb"
 )
 
@@ -85,6 +86,30 @@ func TestRotatedDatabasePasswordIsReloaded(t *testing.T) {
 	}
 	password = db.RootPassword
 	if _, err := conns.For(a).MySQL(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
+// A server may demand that passwords have a sign, by the defaults of its policy. A probe has tried one, so the passwords of the services need one, too.
+func TestGeneratedPasswordsPassPolicies(t *testing.T) {
+	db := mariadb.Require(t, mariadb.Options{})
+	policy := "INSTALL SONAME 'simple_password_check'"
+	if db.MySQL {
+		policy = "INSTALL COMPONENT 'file://component_validate_password'"
+	}
+	if _, err := db.Execute(t.Context(), policy); err != nil {
+		t.Fatal(err)
+	}
+	a, err := mysql.Open(t.Context(), mysql.Config{Host: db.Host, Port: db.Port, User: "root", Password: db.RootPassword, Owner: mysql.Owner{ID: "a"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer a.Close()
+	password, err := secrets.Password(24)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := a.EnsureAccount(t.Context(), nil, mysql.Account{User: "glance", Password: password, Database: "glance"}); err != nil {
 		t.Error(err)
 	}
 }

@@ -146,8 +146,8 @@ func passwordLength(key string) int {
 	return 24
 }
 
-// Password returns a password of letters and digits without look-alikes. It starts with a letter and has a lower-case letter, a capital and a digit,
-// so it passes the password policies of databases and needs no quoting (':' and '/' break the services' database addresses).
+// Password returns a password of letters and digits without look-alikes, and a dash. It starts with a letter and has a lower-case letter, a capital and
+// a digit, so it passes the password policies of databases and needs no quoting (':' and '/' break the services' database addresses).
 func Password(length int) (string, error) {
 	const (
 		lower  = "abcdefghijkmnpqrstuvwxyz"
@@ -162,6 +162,8 @@ func Password(length int) (string, error) {
 			set = lower
 		case length / 3:
 			set = upper
+		case length / 2:
+			set = "-"
 		case 2 * length / 3:
 			set = digits
 		}
