@@ -11,8 +11,16 @@ import (
 )
 
 // Copy copies the databases of a cloud from one server to another, and compares every row. It replaces what the cloud had there under these names; it
-// only reads the source. Services must not run meanwhile.
+// only reads the source, and so refuses a target that is the same server. Services must not run meanwhile.
 func Copy(ctx context.Context, w Watcher, from, to *mysql.Admin, databases []string) (dump.Summary, error) {
+	to, release, err := Replacing(ctx, w, to)
+	if err != nil {
+		return dump.Summary{}, err
+	}
+	defer release()
+	if err := to.Apart(ctx, from); err != nil {
+		return dump.Summary{}, err
+	}
 	return copyInto(ctx, w, from, to, databases, func(d string) string { return d })
 }
 

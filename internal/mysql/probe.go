@@ -115,10 +115,36 @@ type probe struct {
 	report *Report
 }
 
-func (p *probe) run(ctx context.Context) {
+func probeName() string {
 	id := make([]byte, 6)
 	_, _ = rand.Read(id)
-	name := probePrefix + hex.EncodeToString(id)
+	return probePrefix + hex.EncodeToString(id)
+}
+
+// Apart returns an error if a database that is created here appears on the other server, too: both are the same one, or members of one cluster.
+func (a *Admin) Apart(ctx context.Context, other *Admin) error {
+	name := probeName()
+	release, err := a.Lock(ctx, name) // keeps other probes from removing it
+	if err != nil {
+		return err
+	}
+	defer release()
+	const op = "checking that the servers are not the same one"
+	if err := exec(ctx, a.cfg, a.runs(), "CREATE DATABASE `"+name+"`"); err != nil {
+		return a.fail(op, err, NoCreate)
+	}
+	there, err := other.Databases(ctx)
+	if err == nil && slices.Contains(there, name) {
+		err = a.refuse(op, "what is created here appears on "+other.cfg.Addr()+", too")
+	}
+	if gone := exec(context.WithoutCancel(ctx), a.cfg, a.runs(), "DROP DATABASE `"+name+"`"); err == nil && gone != nil {
+		err = a.fail(op, gone, NoCreate)
+	}
+	return err
+}
+
+func (p *probe) run(ctx context.Context) {
+	name := probeName()
 	password := "Pr0be-" + rand.Text()
 	// The lock shows other probes that this one is running; it ends with the connection.
 	_, _ = strings1(ctx, p.cfg, p.conn, "SELECT COALESCE(GET_LOCK(?, 0), 0)", name)

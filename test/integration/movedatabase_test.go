@@ -106,6 +106,14 @@ func (m *moves) refused() {
 	if f := m.fails(append(m.args(m.to), "--database-user", "weak")...); f.Code != "OCA-7401" || !strings.Contains(f.Remedy+f.Cause, "GRANT") {
 		m.Errorf("an account without permissions: %+v", f)
 	}
+	own := filepath.Join(m.dir, "own")
+	if err := os.WriteFile(own, []byte(m.DB.RootPassword), 0o600); err != nil {
+		m.Fatal(err)
+	}
+	alias := &mariadb.Server{Host: "localhost", Port: m.DB.Port}
+	if f := m.fails(append(m.args(alias), "--database-password-file", own)...); f.Code != "OCA-7411" || !strings.Contains(f.Remedy, "movedFrom") {
+		m.Errorf("the server in use: %+v", f)
+	}
 	for _, o := range m.Operations() {
 		m.Errorf("there is operation %s", o.Name)
 	}
