@@ -57,6 +57,8 @@ type Config struct {
 
 	// database is the initial database of connections; "" for none.
 	database string
+	// login is true for a connection that only tries to log in.
+	login bool
 }
 
 // Addr returns host:port.
@@ -64,9 +66,9 @@ func (c Config) Addr() string {
 	return net.JoinHostPort(c.Host, strconv.Itoa(cmp.Or(c.Port, defaultPort)))
 }
 
-// as returns the configuration of the same server with another account.
+// as returns the configuration for a login to the same server with another account.
 func (c Config) as(user, password, database string) Config {
-	c.User, c.Password, c.database = user, password, database
+	c.User, c.Password, c.database, c.login = user, password, database, true
 	return c
 }
 
@@ -88,6 +90,11 @@ func (c Config) open() (*sql.DB, error) {
 	d.MaxAllowedPacket = maxPacket
 	d.Logger = &driverpkg.NopLogger{}
 	d.DialFunc = c.Dial
+	// A server may give its connections other settings: rows would be left out, statements refused, and changes forgotten with their connection.
+	if !c.login {
+		d.Params = map[string]string{"sql_select_limit": "18446744073709551615", "sql_big_selects": "1", "autocommit": "1"}
+		_ = d.Apply(driverpkg.BeforeConnect(func(context.Context, *driverpkg.Config) error { c.count("SET"); return nil })) // this option never fails
+	}
 	conn, err := driverpkg.NewConnector(d)
 	if err != nil {
 		return nil, err

@@ -81,6 +81,21 @@ func TestCharacterSetOfServer(t *testing.T) {
 	}
 }
 
+// TestConnectionSettings checks that every row is copied, whatever the server sets for its connections.
+func TestConnectionSettings(t *testing.T) {
+	for name, value := range map[string]string{"sql_select_limit": "1", "max_join_size": "1", "autocommit": "0"} {
+		t.Run(name, func(t *testing.T) {
+			e := setUp(t)
+			e.run("CREATE DATABASE a", "CREATE TABLE a.t (id INT PRIMARY KEY)", "INSERT INTO a.t VALUES (1), (2), (3)", "CREATE DATABASE copy_a")
+			e.global(name, value)
+			copyA(t, e.anew())
+			if n := e.cell("SELECT COUNT(*) FROM copy_a.t"); n != "3" {
+				t.Errorf("%s rows", n)
+			}
+		})
+	}
+}
+
 // TestSlowReader checks that a dump survives a destination that stops for longer than the server waits, such as an object store that does not answer.
 func TestSlowReader(t *testing.T) {
 	e := setUp(t)
