@@ -90,9 +90,11 @@ func (c Config) open() (*sql.DB, error) {
 	d.MaxAllowedPacket = maxPacket
 	d.Logger = &driverpkg.NopLogger{}
 	d.DialFunc = c.Dial
-	// A server may give its connections other settings: rows would be left out, statements refused, and changes forgotten with their connection.
+	// A server may give its connections other settings: rows would be left out, statements refused, changes forgotten with their connection, and names of
+	// accounts padded.
 	if !c.login {
-		d.Params = map[string]string{"sql_select_limit": "18446744073709551615", "sql_big_selects": "1", "autocommit": "1"}
+		d.Params = map[string]string{"sql_select_limit": "18446744073709551615", "sql_big_selects": "1", "autocommit": "1",
+			"sql_mode": "'STRICT_ALL_TABLES'"}
 		_ = d.Apply(driverpkg.BeforeConnect(func(context.Context, *driverpkg.Config) error { c.count("SET"); return nil })) // this option never fails
 	}
 	conn, err := driverpkg.NewConnector(d)

@@ -92,6 +92,14 @@ func TestForeignIsLeftAlone(t *testing.T) {
 	}
 }
 
+// An account is recognized although a server pads its name with spaces.
+func TestForeignIsLeftAloneByName(t *testing.T) {
+	a := open(t, root(t))
+	run(t, a, "SET GLOBAL sql_mode = 'PAD_CHAR_TO_FULL_LENGTH'")
+	defer run(t, a, "SET GLOBAL sql_mode = DEFAULT")
+	t.Run("padded", TestForeignIsLeftAlone)
+}
+
 // Two clouds on one server do not take each other's databases, even if they know each other's passwords.
 func TestOtherCloudIsRefused(t *testing.T) {
 	w := want("own_a", "same password")
