@@ -97,7 +97,7 @@ func (a *Admin) ensureAccount(ctx context.Context, snap *Snapshot, acc Account, 
 	}
 	if len(fresh) > 0 {
 		list, args := eachHost(acc.User, fresh, " IDENTIFIED BY ?", acc.Password)
-		if err := exec(ctx, a.cfg, a.runs(), create+list, args...); err != nil {
+		if err := exec(ctx, a.cfg, a.runs(), create+list+a.lasting(), args...); err != nil {
 			return changed, a.fail(creating(acc), err, NoCreateUser, acc.Password)
 		}
 		changed = true
@@ -112,6 +112,14 @@ func (a *Admin) ensureAccount(ctx context.Context, snap *Snapshot, acc Account, 
 	snap.made(acc)
 	granted, err := a.ensureGrants(ctx, snap, acc, old, fresh)
 	return changed || granted, err
+}
+
+// lasting returns the clause that exempts accounts from a server's policy to let passwords expire: nobody would change that of a service.
+func (a *Admin) lasting() string {
+	if a.info.Flavour == MariaDB && a.info.Major == 10 && a.info.Minor < 4 { // it has neither
+		return ""
+	}
+	return " PASSWORD EXPIRE NEVER"
 }
 
 // eachHost lists an account for several hosts in one statement: "?@? IDENTIFIED BY ?, ?@? IDENTIFIED BY ?".
@@ -179,7 +187,7 @@ func (a *Admin) syncPassword(ctx context.Context, acc Account, hosts []string, h
 		return false, nil
 	}
 	list, args := eachHost(acc.User, stale, " IDENTIFIED BY ?", acc.Password)
-	if err := exec(ctx, a.cfg, a.runs(), "ALTER USER "+list, args...); err != nil {
+	if err := exec(ctx, a.cfg, a.runs(), "ALTER USER "+list+a.lasting(), args...); err != nil {
 		return false, a.fail(op, err, NoCreateUser, acc.Password)
 	}
 	return true, nil

@@ -344,6 +344,29 @@ func TestConnectingFails(t *testing.T) {
 	})
 }
 
+// A server's policy may let passwords expire, and nobody would change that of a service.
+func TestPasswordDoesNotExpire(t *testing.T) {
+	a := open(t, root(t))
+	acc := Account{User: "lasting", Password: "x", Database: "lasting"}
+	run(t, a, "SET GLOBAL default_password_lifetime = 1", "FLUSH PRIVILEGES")
+	defer run(t, a, "SET GLOBAL default_password_lifetime = 0")
+	old := "UPDATE mysql.global_priv SET Priv = JSON_SET(Priv, '$.password_last_changed', 1) WHERE User = 'lasting'"
+	if server.MySQL {
+		old = "UPDATE mysql.user SET password_last_changed = '2001-01-01' WHERE User = 'lasting'"
+	}
+	for range 2 { // a new one, and one with another password
+		if _, err := a.EnsureAccount(t.Context(), nil, acc); err != nil {
+			t.Fatal(err)
+		}
+		run(t, a, old, "FLUSH PRIVILEGES")
+		if err := a.VerifyAccount(t.Context(), Account{User: acc.User, Password: acc.Password}); err != nil {
+			t.Error(err)
+		}
+		acc.Password = "y"
+		run(t, a, "ALTER USER lasting@`127.0.0.1` PASSWORD EXPIRE DEFAULT")
+	}
+}
+
 // The hook counts exactly what the server's log shows.
 func TestHookMatchesTheServersLog(t *testing.T) {
 	cfg := root(t)
