@@ -174,10 +174,10 @@ func loadSession(ctx context.Context, a *mysql.Admin, setup ...string) (*session
 	return s, s.prepare(ctx, setup)
 }
 
-// unlimited lets statements take as long as a large table needs, also on a server that ends those of services early.
+// unlimited lets statements take as long as a large table needs, and a dump wait for a slow destination, also on a server that ends those of services early.
 func unlimited(a *mysql.Admin) string {
 	if a.ServerInfo().Flavour == mysql.MariaDB {
-		return "SET SESSION max_statement_time = 0"
+		return "SET SESSION max_statement_time = 0, idle_transaction_timeout = 0, idle_readonly_transaction_timeout = 0"
 	}
 	return "SET SESSION max_execution_time = 0"
 }

@@ -104,14 +104,14 @@ func TestSlowReader(t *testing.T) {
 	for range 6 {
 		e.run("INSERT INTO a.big SELECT (SELECT MAX(id) FROM a.big) + id, t FROM a.big")
 	}
-	for _, limit := range []string{"net_write_timeout", "max_statement_time"} {
+	for _, limit := range []string{"net_write_timeout", "max_statement_time", "idle_transaction_timeout"} {
 		t.Run(limit, func(t *testing.T) {
 			e.T = t
 			e.global(limit, "1")
-			slept := false
+			slept := map[Kind]bool{}
 			sum, err := Dump(t.Context(), e.anew(), []string{"a"}, func(p Piece) error {
-				if p.Kind == Rows && !slept {
-					slept = true
+				if !slept[p.Kind] {
+					slept[p.Kind] = true
 					time.Sleep(3 * time.Second)
 				}
 				return nil
