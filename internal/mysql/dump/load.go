@@ -31,6 +31,13 @@ var writeSession = []string{
 	"SET NAMES utf8mb4", "SET SESSION time_zone = '+00:00'", "SET SESSION foreign_key_checks = 0", "SET SESSION unique_checks = 0", loadMode,
 }
 
+// lenient makes the server accept tables and rows that it refuses or changes otherwise, although it has some. It is tried: settings depend on the server,
+// and some need a privilege.
+var lenient = []string{
+	"SET SESSION innodb_strict_mode = 0", "SET SESSION check_constraint_checks = 0", "SET SESSION sql_require_primary_key = 0",
+	"SET SESSION sql_generate_invisible_primary_key = 0",
+}
+
 const loadMode = "SET SESSION sql_mode = 'NO_AUTO_VALUE_ON_ZERO'"
 
 // NewLoader starts a session. The caller must close it. If the Admin holds a lock, it loads over the connection that holds it.
@@ -38,6 +45,9 @@ func NewLoader(ctx context.Context, a *mysql.Admin, into func(database string) s
 	s, err := loadSession(ctx, a, writeSession...)
 	if err != nil {
 		return nil, err
+	}
+	for _, q := range lenient {
+		_ = s.exec(ctx, q)
 	}
 	return &Loader{s: s, into: into, limit: a.ServerInfo().MaxAllowedPacket}, nil
 }
