@@ -367,6 +367,33 @@ func TestPasswordDoesNotExpire(t *testing.T) {
 	}
 }
 
+// The accounts of a server can be copied with its roles.
+func TestAccountsWithRoles(t *testing.T) {
+	a := open(t, root(t))
+	if server.MySQL {
+		t.Skip("only the embedded database is copied like this")
+	}
+	run(t, a, "CREATE DATABASE shop", "CREATE ROLE reader", "GRANT SELECT ON shop.* TO reader", "CREATE USER ann@`%` IDENTIFIED BY 'x'", "GRANT reader TO ann@`%`",
+		"SET DEFAULT ROLE reader FOR ann@`%`", "GRANT SHOW DATABASES ON *.* TO PUBLIC")
+	defer run(t, a, "REVOKE SHOW DATABASES ON *.* FROM PUBLIC", "DROP ROLE reader", "DROP USER ann@`%`")
+	before, err := a.AccountStatements(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	run(t, a, "DROP ROLE reader", "DROP USER ann@`%`", "REVOKE SHOW DATABASES ON *.* FROM PUBLIC")
+	for range 2 {
+		if err := a.MakeAccounts(t.Context(), before); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if after, err := a.AccountStatements(t.Context()); err != nil || !slices.Equal(before, after) {
+		t.Errorf("%v\n%v %v", before, after, err)
+	}
+	if err := a.VerifyAccount(t.Context(), Account{User: "ann", Password: "x", Database: "shop"}); err != nil {
+		t.Error(err)
+	}
+}
+
 // The hook counts exactly what the server's log shows.
 func TestHookMatchesTheServersLog(t *testing.T) {
 	cfg := root(t)

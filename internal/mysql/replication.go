@@ -175,15 +175,30 @@ func (a *Admin) MakeDatabases(ctx context.Context, names []string) error {
 	return nil
 }
 
-// AccountStatements returns the statements that create all accounts, except the server's own and root, with their privileges. They contain password hashes.
+// AccountStatements returns the statements that create all roles and accounts, except the server's own and root, with their privileges. They contain
+// password hashes.
 func (a *Admin) AccountStatements(ctx context.Context) ([]string, error) {
 	const op = "reading the accounts"
 	accounts, err := a.Accounts(ctx)
 	if err != nil {
 		return nil, err
 	}
-	var out []string
+	var roles, out []string
 	for _, u := range accounts {
+		if u.Host == "" { // a role, which accounts may have
+			name := QuoteString(u.User)
+			if u.User == "PUBLIC" { // it always exists, and its name is a keyword
+				name = u.User
+			} else {
+				roles = append(roles, "CREATE OR REPLACE ROLE "+name)
+			}
+			grants, err := strings1(ctx, a.cfg, a.db, "SHOW GRANTS FOR "+name)
+			if err != nil {
+				return nil, a.fail(op, err, NoCreate)
+			}
+			out = append(out, grants...)
+			continue
+		}
 		if u.User == "" || u.User == "root" || u.User == "mysql" || u.User == "mariadb.sys" {
 			continue
 		}
@@ -200,7 +215,7 @@ func (a *Admin) AccountStatements(ctx context.Context) ([]string, error) {
 		}
 		out = append(out, grants...)
 	}
-	return out, nil
+	return append(roles, out...), nil
 }
 
 // MakeAccounts runs the statements from AccountStatements.
