@@ -146,9 +146,11 @@ func TestHoldAgain(t *testing.T) {
 		t.Errorf("lost %t, %v", lost, err)
 	}
 	of := *held // as in a loader
-	if _, err := other.db.ExecContext(t.Context(), "EXECUTE IMMEDIATE CONCAT('KILL ', IS_USED_LOCK('ocadm_test'))"); err != nil {
+	id, err := strings1(t.Context(), other.cfg, other.db, "SELECT IS_USED_LOCK('ocadm_test')")
+	if err != nil {
 		t.Fatal(err)
 	}
+	run(t, other, "KILL "+id[0])
 	if lost, err := held.HoldAgain(t.Context(), nil); !lost || err != nil {
 		t.Errorf("lost %t, %v", lost, err)
 	}

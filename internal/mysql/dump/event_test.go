@@ -15,7 +15,7 @@ func TestEventsSleepInCopies(t *testing.T) {
 		head+"PRESERVE ENABLE COMMENT 'ON COMPLETION PRESERVE DISABLE' DO INSERT INTO s.t VALUES (1)",
 		strings.Replace(head, "`a b`", "off", 1)+"NOT PRESERVE DISABLE DO INSERT INTO s.t VALUES (2)")
 	states := func(database string) string {
-		return e.cell("SELECT GROUP_CONCAT(EVENT_NAME, '=', STATUS ORDER BY EVENT_NAME) FROM information_schema.EVENTS WHERE EVENT_SCHEMA = '" + database + "'")
+		return e.cell("SELECT GROUP_CONCAT(EVENT_NAME, '=', REPLACE(STATUS, 'REPLICA_SIDE', 'SLAVESIDE') ORDER BY EVENT_NAME) FROM information_schema.EVENTS WHERE EVENT_SCHEMA = '" + database + "'")
 	}
 	before, err := Definitions(t.Context(), e.admin, []string{"s"})
 	if err != nil {
