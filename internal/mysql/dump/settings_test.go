@@ -114,6 +114,14 @@ func TestRefusedNow(t *testing.T) {
 	e.same("copy_", e.copied("copy_", "a"))
 }
 
+// TestNeverBlockedWithBinaryLog is TestNeverBlocked on a server with a binary log.
+func TestNeverBlockedWithBinaryLog(t *testing.T) {
+	with, was := mariadb.Require(t, mariadb.Options{Args: []string{"--log-bin=x"}}), server
+	defer func() { server = was }()
+	server = with
+	TestNeverBlocked(t)
+}
+
 // TestSlowReader checks that a dump survives a destination that stops for longer than the server waits, such as an object store that does not answer.
 func TestSlowReader(t *testing.T) {
 	e := setUp(t)
