@@ -88,7 +88,6 @@ func (b Backup) Within(ctx context.Context, c client.WithWatch, report workflow.
 	return m.info, err
 }
 
-// making is a backup in progress.
 type making struct {
 	Backup
 	client   client.WithWatch
@@ -123,7 +122,6 @@ func (m *making) warn(r workflow.Reporter, f finding.Finding) {
 	r.Changed("%s %v", f.Code, f)
 }
 
-// backupSteps returns the steps of action Backup.
 func backupSteps() []workflow.Phase[*making] {
 	return []workflow.Phase[*making]{
 		{Name: "prepare", Short: "Check the destination and the databases", Timeout: longStep, Run: step((*making).prepare)},

@@ -22,7 +22,6 @@ func OpenS3(ctx context.Context, cfg backup.S3Config) (backup.Store, error) {
 	return s, nil
 }
 
-// backupFinding returns the finding for a failed backup.
 func backupFinding(err error) error {
 	if err == nil || len(finding.Of(err)) > 0 {
 		return err

@@ -24,7 +24,6 @@ import (
 	"yunion.io/x/ocadm/internal/kube"
 )
 
-// Default names.
 const (
 	DefaultName      = "default"
 	DefaultNamespace = "onecloud"
@@ -123,7 +122,6 @@ func load(ctx context.Context, c client.Client, key client.ObjectKey) (*unstruct
 	return u, cr, err
 }
 
-// typed converts a cloud.
 func typed(u *unstructured.Unstructured) (*v1alpha1.OnecloudCluster, error) {
 	cr := &v1alpha1.OnecloudCluster{}
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, cr); err != nil {

@@ -30,7 +30,6 @@ import (
 	"yunion.io/x/ocadm/operatorctl/render"
 )
 
-// ComponentRef names one component of a cloud.
 type ComponentRef struct {
 	Cloud client.ObjectKey
 	Name  string

@@ -104,7 +104,6 @@ func tryDatabases(ctx context.Context, c client.Reader, cr *v1alpha1.OnecloudClu
 	return databaseFinding(err)
 }
 
-// databaseFinding returns the finding for a refusal by a database server.
 func databaseFinding(err error) error {
 	e, is := errors.AsType[*mysql.Error](err)
 	if !is || e.Class == mysql.Canceled { // by a signal, not by the server

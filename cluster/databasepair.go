@@ -48,7 +48,6 @@ type Promotion struct {
 	Waiting func(what, why string)
 }
 
-// DatabaseMember is one database server.
 type DatabaseMember struct {
 	Name string `json:"name"`
 	Pod  string `json:"pod"`

@@ -31,7 +31,6 @@ type MoveDatabase struct {
 	Recorded
 }
 
-// Moved is the result of a move.
 type Moved struct {
 	From    string  `json:"from"`
 	To      string  `json:"to"`
@@ -84,7 +83,6 @@ func (m MoveDatabase) Apply(ctx context.Context, c client.WithWatch) (Moved, err
 	return x.out, err
 }
 
-// moving is a move in progress.
 type moving struct {
 	MoveDatabase
 	client client.WithWatch

@@ -19,7 +19,6 @@ import (
 	"yunion.io/x/ocadm/internal/nearest"
 )
 
-// The roles of nodes.
 const (
 	RoleHost       = "host"
 	RoleController = "controller"

@@ -24,7 +24,6 @@ import (
 	"yunion.io/x/ocadm/operatorctl/archive"
 )
 
-// restoring is a restore in progress.
 type restoring struct {
 	Restore
 	client client.WithWatch
@@ -290,7 +289,6 @@ func (x *restoring) startAgain(ctx context.Context, r workflow.Reporter) error {
 	return err
 }
 
-// create creates the cloud.
 func (x *restoring) create(ctx context.Context, r workflow.Reporter) error {
 	objects, err := x.place(x.key.Namespace).Objects(*x.contents)
 	if err != nil {

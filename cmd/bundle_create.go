@@ -95,7 +95,6 @@ func newBundleCreate(a *app, table []byte) *cobra.Command {
 	return c
 }
 
-// createBundle creates a bundle for a configuration.
 func (a *app) createBundle(c *cobra.Command, cfg *config.Config, b bundleFlags, table []byte) (err error) {
 	if err := useProxies(cfg); err != nil {
 		return err
@@ -156,7 +155,6 @@ func (b bundleFlags) options(c *cobra.Command, cfg *config.Config, table []byte)
 	return o, fromRegistries(&o, cfg)
 }
 
-// programsOf returns the files of --program by architecture.
 func (b bundleFlags) programsOf(archs []string) (map[string]collect.Program, error) {
 	out := map[string]collect.Program{}
 	for _, file := range b.programs {

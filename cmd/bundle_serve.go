@@ -29,7 +29,6 @@ import (
 	"yunion.io/x/ocadm/phases/kubernetes"
 )
 
-// bundleServer are the flags of "bundle serve".
 type bundleServer struct{ directory, listen, key string }
 
 func newBundleServe(a *app) *cobra.Command {

@@ -62,7 +62,6 @@ func imagesOfCloud(c *config.Config) ([]string, error) {
 	return imagesOf(text)
 }
 
-// manifestOf returns the resource of the configured cloud.
 func manifestOf(c *config.Config) ([]byte, error) {
 	text, err := yaml.Marshal(cluster.Manifest(cloud.Options(c)))
 	if err != nil {

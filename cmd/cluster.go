@@ -83,7 +83,6 @@ func (f *cloudFlags) addWait(fs *pflag.FlagSet, wait bool, usage string) {
 
 func (f *cloudFlags) key() client.ObjectKey { return f.named(f.name) }
 
-// named returns the key of an object in the cloud's namespace.
 func (f *cloudFlags) named(name string) client.ObjectKey {
 	return client.ObjectKey{Namespace: f.namespace, Name: name}
 }

@@ -67,7 +67,6 @@ func here(dir string) string {
 	return dir
 }
 
-// open returns the store for a place.
 func (s *storeFlags) open(ctx context.Context, place string) (backup.Store, error) {
 	if !strings.HasPrefix(place, bucketScheme) {
 		return backup.Dir(place), isDirectory(place)

@@ -31,7 +31,6 @@ func newDepot(a *app) *cobra.Command {
 	}, newDepotStatus(a), newDepotPrune(a), newDepotAdd(a), newDepotServe(a), newDepotRenew(a))
 }
 
-// depotServer are the flags of "depot serve".
 type depotServer struct {
 	directory, listen, cert, key, clientCA, kubeconfig, node string
 	upstream                                                 upstreamFlags

@@ -189,7 +189,6 @@ func imagesInUse(ctx context.Context, k client.Client) (map[string]bool, error) 
 	return used, nil
 }
 
-// nodeNames returns the nodes of the cluster.
 func nodeNames(ctx context.Context, k client.Client) (map[string]bool, error) {
 	var list metav1.PartialObjectMetadataList
 	list.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("NodeList"))

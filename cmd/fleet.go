@@ -86,7 +86,6 @@ func (f *fleetFlags) options(ctx context.Context, a *app, dryRun bool) (o fleet.
 	return o, renderer.Close, nil
 }
 
-// fleetLog opens the log of a machine.
 func (a *app) fleetLog(dir, stamp, machine string) (workflow.Sink, string, func(), error) {
 	dir = filepath.Join(dir, "logs")
 	path := filepath.Join(dir, stamp+"-"+machine+".log")
@@ -146,7 +145,6 @@ func newFleetApply(a *app) *cobra.Command {
 	return c
 }
 
-// printFleet prints the results for the machines.
 func (a *app) printFleet(output *ui.Choice, res fleet.Result, dryRun bool) error {
 	err := a.print(output, res, func(p *page) {
 		var rows [][]string

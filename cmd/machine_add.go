@@ -18,7 +18,6 @@ import (
 	machinectl "yunion.io/x/ocadm/operatorctl/machine"
 )
 
-// machineFlags describe one machine.
 type machineFlags struct {
 	file, address, user, hostKey, secret string
 	key, passphraseFile                  string

@@ -59,7 +59,6 @@ func newNodeDoctor(a *app) *cobra.Command {
 	return c
 }
 
-// examineHere examines this machine.
 func examineHere(ctx context.Context, rootfs string) (examined, error) {
 	cfg := &config.Config{}
 	cfg.Run.DryRun = true
@@ -70,7 +69,6 @@ func examineHere(ctx context.Context, rootfs string) (examined, error) {
 	return examined{Node: h.Facts.Hostname, Findings: doctor.Gather(ctx, h)}, nil
 }
 
-// examineNode examines a node through the cluster.
 func examineNode(ctx context.Context, k client.Client, kubeconfig, node string) (examined, error) {
 	agents, err := cluster.GatherAgents(ctx, k, node)
 	if err != nil {

@@ -120,7 +120,6 @@ func changeNamespaces(ctx context.Context, k client.WithWatch, names []string,
 	return list, nil
 }
 
-// namespacesTable prints one line for each change.
 func namespacesTable(p *page, list []managedNamespace) {
 	var rows [][]string
 	for _, n := range list {

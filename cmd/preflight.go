@@ -39,7 +39,6 @@ func newPreflight(a *app) *cobra.Command {
 	return c
 }
 
-// check is a check in the list.
 type check struct {
 	Name  string   `json:"name"`
 	Short string   `json:"short"`

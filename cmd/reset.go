@@ -82,7 +82,6 @@ func otherNode(named, is string) error {
 // resetAskTimeout bounds the requests to a cluster that may no longer answer.
 const resetAskTimeout = 8 * time.Second
 
-// resetting is a reset in progress.
 type resetting struct {
 	// lost is what the cluster loses with this machine.
 	lost stake

@@ -39,7 +39,6 @@ type app struct {
 	logFile string
 }
 
-// Help groups.
 const (
 	groupInstall = "install"
 	groupCloud   = "cloud"

@@ -37,7 +37,6 @@ const (
 	logDir      = "/var/log/ocadm"
 )
 
-// plan is a command that runs phases.
 type plan struct {
 	name    string
 	command config.For
@@ -105,7 +104,6 @@ func (a *app) ask(ctx context.Context, question, word, kept, remedy string) erro
 	return err
 }
 
-// runPlan runs a plan on this machine.
 func (a *app) runPlan(c *cobra.Command, p plan, f runFlags) (err error) {
 	ctx := c.Context()
 	cfg, err := a.loadSettings(c, p.command, f.config)

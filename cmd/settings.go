@@ -59,7 +59,6 @@ func addSettings(fs *pflag.FlagSet, command config.For) {
 	addLegacy(fs, command)
 }
 
-// addConfig adds the flag that names the configuration file.
 func addConfig(fs *pflag.FlagSet, file *string) {
 	fs.StringVar(file, "config", "", "configuration file; - reads standard input")
 }
@@ -210,7 +209,6 @@ func bindSetting(v *viper.Viper, s config.Setting, f *pflag.Flag) error {
 	return nil
 }
 
-// set stores a value of a setting in a flag.
 func set(to pflag.Value, s config.Setting, value any) error {
 	err := to.Set(flagText(value))
 	if err == nil {
@@ -281,7 +279,6 @@ func databaseCA(cfg *config.Config) error {
 // maxPasswordFile is larger than any password.
 const maxPasswordFile = 64 << 10
 
-// password reads the database password.
 func (a *app) password(fs *pflag.FlagSet, cfg *config.Config) error {
 	if fs.Changed(passwordFlag) {
 		a.warn("--%s exposes the password in the process list and leaves it in your shell history; "+

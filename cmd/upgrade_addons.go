@@ -19,7 +19,6 @@ import (
 	"yunion.io/x/ocadm/phases/upgrade"
 )
 
-// addonFlags are the flags of "upgrade addons".
 type addonFlags struct {
 	stepFlags
 	source    sourceFlags

@@ -29,7 +29,6 @@ import (
 	nodekube "yunion.io/x/ocadm/phases/kubernetes"
 )
 
-// whyFlags are the flags of why.
 type whyFlags struct {
 	cloudFlags
 	from, identity string

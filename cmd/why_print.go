@@ -60,7 +60,6 @@ func printShort(w io.Writer, head string, list []why.Found) {
 	}
 }
 
-// knownCause is a cause in the list.
 type knownCause struct {
 	ID       string           `json:"id"`
 	Code     string           `json:"code"`

@@ -268,7 +268,6 @@ func nodeCertificates(mgr ctrl.Manager, o Options) error {
 	return nil
 }
 
-// reportsIn returns the certificate reports in a namespace.
 func reportsIn(ctx context.Context, mgr ctrl.Manager, namespace string) map[string]certreport.Report {
 	cm := &corev1.ConfigMap{}
 	if err := mgr.GetClient().Get(ctx, client.ObjectKey{Namespace: namespace, Name: certreport.ConfigMap}, cm); err != nil {

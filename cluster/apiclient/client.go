@@ -26,7 +26,6 @@ import (
 	"yunion.io/x/ocadm/internal/kube"
 )
 
-// Options of a client.
 type Options struct {
 	// URL of the API: https://HOST[:PORT]. Without TLS it must be a loopback address.
 	URL string
@@ -72,7 +71,6 @@ func New(o Options) (*Client, error) {
 	return c, err
 }
 
-// Close closes the connections to the server.
 func (c *Client) Close() { c.http.CloseIdleConnections() }
 
 // Scheme returns a scheme with the kinds of the API.
@@ -106,7 +104,6 @@ func (c *Client) path(o runtime.Object, namespace string) (string, error) {
 	return "namespaces/" + url.PathEscape(namespace) + "/" + path, nil
 }
 
-// request is a request to the API.
 type request struct {
 	method, path string
 	query        url.Values

@@ -44,7 +44,6 @@ func (c *Client) on(ctx context.Context, r request, o client.Object) error {
 	return into(o, got)
 }
 
-// Get reads an object.
 func (c *Client) Get(ctx context.Context, key client.ObjectKey, o client.Object, _ ...client.GetOption) error {
 	path, err := c.path(o, key.Namespace)
 	if err != nil {
@@ -169,7 +168,6 @@ func (c *Client) Patch(ctx context.Context, o client.Object, patch client.Patch,
 	return c.on(ctx, request{method: http.MethodPatch, path: path + "/" + url.PathEscape(o.GetName()), body: body, content: string(types.MergePatchType), version: version}, o)
 }
 
-// Delete requests the deletion of an object.
 func (c *Client) Delete(ctx context.Context, o client.Object, opts ...client.DeleteOption) error {
 	path, err := c.path(o, o.GetNamespace())
 	if err != nil {

@@ -45,7 +45,6 @@ func (e *answerError) Status() metav1.Status {
 // maxProblem bounds the size of an error that is read.
 const maxProblem = 1 << 20
 
-// read returns the error in an answer.
 func read(base *url.URL, answer *http.Response) error {
 	defer answer.Body.Close()
 	text, err := io.ReadAll(io.LimitReader(answer.Body, maxProblem))

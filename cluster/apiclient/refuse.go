@@ -20,12 +20,10 @@ func refused(why string) error {
 // refusals refuses the requests of Kubernetes clients that the API does not serve.
 type refusals struct{}
 
-// Apply is refused.
 func (refusals) Apply(context.Context, runtime.ApplyConfiguration, ...client.ApplyOption) error {
 	return refused("the command applies objects")
 }
 
-// DeleteAllOf is refused.
 func (refusals) DeleteAllOf(context.Context, client.Object, ...client.DeleteAllOfOption) error {
 	return refused("the command deletes several objects at once")
 }
@@ -33,7 +31,6 @@ func (refusals) DeleteAllOf(context.Context, client.Object, ...client.DeleteAllO
 // Status is refused: the operator writes it.
 func (refusals) Status() client.SubResourceWriter { return subresource{} }
 
-// SubResource is refused.
 func (refusals) SubResource(string) client.SubResourceClient { return subresource{} }
 
 type subresource struct{}

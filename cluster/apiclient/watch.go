@@ -132,7 +132,6 @@ func (c *Client) stream(ctx context.Context, cancel context.CancelFunc, r reques
 	return &stream{answer.Body, bufio.NewReader(answer.Body), time.AfterFunc(c.patience, cancel), c.patience, cancel}, nil
 }
 
-// next returns the next message with data.
 func (s *stream) next() (event string, data []byte, err error) {
 	for {
 		line, err := s.lines.ReadString('\n')

@@ -19,7 +19,6 @@ import (
 // State is the state of a machine after a run.
 type State string
 
-// The states.
 const (
 	Unchanged State = "unchanged"
 	Changed   State = "changed"
@@ -28,7 +27,6 @@ const (
 	Failed    State = "failed"
 )
 
-// MachineResult is the result for one machine.
 type MachineResult struct {
 	Name    string `json:"name"`
 	Role    string `json:"role"`
@@ -42,7 +40,6 @@ type MachineResult struct {
 	Log      string       `json:"log,omitempty"`
 }
 
-// Result is the result of a run.
 type Result struct {
 	Machines []MachineResult `json:"machines"`
 	// Removed lists machines that joined in earlier runs but are no longer in the file. They are not touched.
@@ -104,7 +101,6 @@ func (f *Fleet) bring(ctx context.Context) {
 	f.walk(ctx, planApply, f.Parallel, f.DryRun, f.of(roleWorker), steps)
 }
 
-// of returns the machines with a role.
 func (f *Fleet) of(role string) []*node {
 	return slices.DeleteFunc(slices.Clone(f.nodes), func(n *node) bool { return n.role != role })
 }

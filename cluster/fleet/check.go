@@ -84,7 +84,6 @@ func send(n *node) []step {
 	})
 }
 
-// precheck returns the steps that run the checks of init or join on a machine.
 func precheck(*node) []step {
 	return []step{{
 		Name: "precheck", Short: "Run the checks of init or join on the machine", ReadOnly: true, Timeout: 10 * time.Minute, Skip: joinedAlready,
@@ -206,7 +205,6 @@ func (f *Fleet) compare() (map[string]finding.List, error) {
 	return pairs.Compare(facts, pairs.Group{First: f.first().m.Name, Authority: known}), nil
 }
 
-// node returns a node by name.
 func (f *Fleet) node(name string) *node {
 	return f.nodes[slices.IndexFunc(f.nodes, func(n *node) bool { return n.m.Name == name })]
 }

@@ -22,7 +22,6 @@ import (
 	"yunion.io/x/ocadm/phases/config"
 )
 
-// Options of a run.
 type Options struct {
 	Spec *Spec
 	// Dir is the directory of the fleet: journal, logs, host keys, kubeconfig. It is private to its user.
@@ -47,7 +46,6 @@ type Options struct {
 	Stop context.Context
 }
 
-// Fleet is a run.
 type Fleet struct {
 	Options
 	hosts   ssh.KnownHosts

@@ -48,7 +48,6 @@ func (f *Fleet) credentials(key, passphrase, password, sudo string) (c ssh.Crede
 	return c, err
 }
 
-// target returns how to connect to a machine.
 func (f *Fleet) target(m *Machine) (ssh.Target, error) {
 	l := f.Spec.login(m)
 	t := ssh.Target{Address: m.Address, Port: l.Port, User: l.User, HostKey: m.HostKey}
@@ -124,7 +123,6 @@ func (f *Fleet) forFile(err error) error {
 	return one
 }
 
-// ownLogin reports whether a machine has credentials of its own.
 func (m *Machine) ownLogin() bool {
 	return m.SSH.KeyFile != "" || m.SSH.PassphraseFile != "" || m.SSH.PasswordFile != "" || m.SSH.SudoPasswordFile != ""
 }

@@ -12,7 +12,6 @@ import (
 	"yunion.io/x/ocadm/api/v1alpha1"
 )
 
-// APIVersion and Kind of a file.
 const (
 	APIVersion = "ocadm.yunion.io/v1"
 	Kind       = "Fleet"
@@ -65,7 +64,6 @@ type JumpHost struct {
 	PasswordFile   string `json:"passwordFile,omitempty"`
 }
 
-// Machine is a machine of the fleet.
 type Machine struct {
 	// Name of its Node: it begins with a letter and has at most 40 lower-case letters, digits and dashes.
 	Name string `json:"name"`
@@ -97,7 +95,6 @@ func (s *Spec) login(m *Machine) Login {
 	return out
 }
 
-// defaultPort is the SSH port.
 const defaultPort = 22
 
 // machines returns all machines, control-plane nodes first.
@@ -123,7 +120,6 @@ func (s *Spec) setting(key string) string {
 	return text
 }
 
-// Cloud returns the namespace and name of the cloud.
 func (s *Spec) Cloud() (namespace, name string) {
 	return cmp.Or(s.setting("cloud.namespace"), "onecloud"), cmp.Or(s.setting("cloud.name"), "default")
 }

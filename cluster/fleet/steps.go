@@ -269,7 +269,6 @@ func nodeReady() step {
 	}
 }
 
-// initConfig returns the configuration of init on the first node.
 func (n *node) initConfig(bundle string) (map[string]any, error) {
 	out := map[string]any{}
 	for section, v := range n.Spec.Settings {

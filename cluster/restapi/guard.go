@@ -34,7 +34,6 @@ const (
 	knownTokens, knownAddresses         int = 4096, 1024
 )
 
-// limits holds the rate limiters.
 type limits struct {
 	perToken rate.Limit
 	burst    int
@@ -154,7 +153,6 @@ type letIn struct {
 	knows func()
 }
 
-// RoundTrip implements http.RoundTripper.
 func (l letIn) RoundTrip(r *http.Request) (*http.Response, error) {
 	answer, err := l.RoundTripper.RoundTrip(r)
 	if err == nil && answer.StatusCode != http.StatusUnauthorized && answer.StatusCode != http.StatusTooManyRequests && answer.StatusCode < http.StatusInternalServerError {

@@ -83,7 +83,6 @@ func (m *operatorMetrics) Gather() ([]*dto.MetricFamily, error) {
 	return nil, err
 }
 
-// of reads the metrics of one replica of the operator.
 func (m *operatorMetrics) of(ctx context.Context, pod *corev1.Pod) ([]*dto.MetricFamily, error) {
 	r, err := m.pods.CoreV1().Pods(m.namespace).ProxyGet("http", pod.Name, metricsPort, "/metrics", nil).Stream(ctx)
 	if err != nil {

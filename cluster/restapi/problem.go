@@ -29,7 +29,6 @@ type Problem struct {
 
 func (p *Problem) Error() string { return p.Title + ": " + p.Detail }
 
-// GetStatus implements huma.StatusError.
 func (p *Problem) GetStatus() int { return p.Status }
 
 // ContentType implements huma.ContentTypeFilter.

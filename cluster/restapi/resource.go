@@ -42,7 +42,6 @@ var kinds = []kind{
 		gvk: v1alpha1.GroupVersion.WithKind(v1alpha1.MachineKind)},
 }
 
-// kindAt returns the kind with a path.
 func kindAt(path string) kind {
 	return kinds[slices.IndexFunc(kinds, func(k kind) bool { return k.path == path })]
 }
@@ -66,7 +65,6 @@ type Resource struct {
 	Status     map[string]any `json:"status,omitempty"`
 }
 
-// Place is the namespace of resources.
 type Place struct {
 	Namespace string `path:"namespace" maxLength:"63" doc:"namespace of the cloud" example:"onecloud"`
 }
@@ -87,7 +85,6 @@ type Match struct {
 // version returns the resource version in an ETag, "" for none.
 func (m Match) version() string { return strings.Trim(strings.TrimPrefix(m.IfMatch, "W/"), `"`) }
 
-// Once makes a request idempotent.
 type Once struct {
 	Key string `header:"Idempotency-Key" maxLength:"128" doc:"unique text for each request: a request that is repeated with it creates nothing more"`
 }
@@ -264,7 +261,6 @@ func with(all map[string]string, key, value string) map[string]string {
 	return all
 }
 
-// wanted returns the object in a request.
 func (k kind) wanted(r Resource, namespace string) (*unstructured.Unstructured, error) {
 	u := &unstructured.Unstructured{Object: map[string]any{"metadata": map[string]any{}, "spec": r.Spec}}
 	for key, v := range r.Metadata {

@@ -26,7 +26,6 @@ const (
 	idleTimeout   = 2 * time.Minute
 )
 
-// Server returns an HTTP server with the timeouts of the API.
 func Server(h http.Handler) *http.Server {
 	const maxHeader = 64 << 10
 	return &http.Server{Handler: h, ReadHeaderTimeout: headerTimeout, ReadTimeout: readTimeout, WriteTimeout: writeTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeader}
@@ -79,7 +78,6 @@ func (o Options) serve(ctx context.Context, over func(net.Listener) net.Listener
 	return g.Wait()
 }
 
-// shutDown shuts a server down when ctx ends.
 func shutDown(ctx context.Context, s *http.Server) error {
 	<-ctx.Done()
 	ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTimeout)

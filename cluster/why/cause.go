@@ -72,7 +72,6 @@ type Cause struct {
 // Place is the origin of a text; places can be combined.
 type Place int
 
-// The places.
 const (
 	// Message is a message of the operator about a component or the cloud.
 	Message Place = 1 << iota

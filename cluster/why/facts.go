@@ -71,7 +71,6 @@ func podValues(p *corev1.Pod) map[string]string {
 	return map[string]string{"namespace": p.Namespace, "pod": p.Name, "node": p.Spec.NodeName, "component": p.Labels[v1alpha1.LabelComponent]}
 }
 
-// values returns the values of a hit and of its subject.
 func (f *facts) values(h Hit) map[string]string {
 	out := map[string]string{"namespace": f.Namespace, "cloud": f.Name}
 	f.closedNodes(out)
@@ -108,7 +107,6 @@ func first[T any](list []T, is func(*T) bool) *T {
 	return nil
 }
 
-// where returns a hit for each item with evidence.
 func where[T any](list []T, on func(*T) Subject, evidence func(*T) string) []Hit {
 	var out []Hit
 	for i := range list {

@@ -11,7 +11,6 @@ import (
 // Action is a change that loses nothing while its title is true: what it deletes is recreated, or it only permits something again.
 type Action string
 
-// The actions.
 const (
 	// DeletePod makes the controller of a pod create another one.
 	DeletePod Action = "delete-pod"

@@ -35,7 +35,6 @@ func (s Subject) split() (kind, name string) {
 	return kind, name
 }
 
-// graph maps a subject to its dependencies.
 type graph map[Subject][]Subject
 
 func (g graph) link(from Subject, to ...Subject) {

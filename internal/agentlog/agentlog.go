@@ -82,7 +82,6 @@ func Unsettled(lines []string) []string {
 	return lines
 }
 
-// explain finds the first rule for a line.
 func explain(line string) (finding.Finding, bool) {
 	for _, r := range rules {
 		at := r.Match.FindStringSubmatchIndex(line)

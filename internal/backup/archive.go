@@ -45,7 +45,6 @@ type Header struct {
 	Databases []string `json:"databases"`
 }
 
-// Cloud identifies a cloud.
 type Cloud struct {
 	Namespace string `json:"namespace"`
 	Name      string `json:"name"`
@@ -68,7 +67,6 @@ type Entry struct {
 	SHA256 string `json:"sha256"`
 }
 
-// Object is a Kubernetes object in JSON.
 type Object struct {
 	Kind, Name string
 	JSON       []byte

@@ -33,7 +33,6 @@ type Source struct {
 	Admin *mysql.Admin
 }
 
-// Plan is a plan for a backup.
 type Plan struct {
 	Source
 	Store Store
@@ -62,7 +61,6 @@ func (e *SpaceError) Error() string {
 // prefix returns the prefix of a cloud's file names. It includes the ID, because clouds that share a store often share their name, too.
 func prefix(c Cloud) string { return c.Name + "-" + digest([]byte(c.ID))[:8] + "-" }
 
-// FileName returns the file name of a backup.
 func FileName(h Header) string {
 	return prefix(h.Cloud) + h.Time.UTC().Format("20060102T150405Z") + Suffix
 }
@@ -135,7 +133,6 @@ func (e *RetentionError) Error() string {
 	return "removing backups beyond the retention limit: " + e.Err.Error()
 }
 
-// Unwrap returns the error of the store.
 func (e *RetentionError) Unwrap() error { return e.Err }
 
 // Retain removes older backups that Keep does not cover, and returns their names.
@@ -155,7 +152,6 @@ func (p *Plan) Stream(ctx context.Context, w Watcher, to io.Writer) (Info, error
 	return p.write(ctx, w, to, p.Recipients)
 }
 
-// prepare completes the header.
 func (p *Plan) prepare(ctx context.Context) error {
 	var err error
 	if p.Header.Databases, err = Databases(ctx, p.Admin); err != nil {
@@ -215,7 +211,6 @@ func (p *Plan) attempt(ctx context.Context, w Watcher, name string, recipients [
 	return info, nil
 }
 
-// write writes the archive.
 func (p *Plan) write(ctx context.Context, watch Watcher, to io.Writer, recipients []age.Recipient) (Info, error) {
 	began := time.Now()
 	counted := &counter{w: to, sum: sha256.New()}

@@ -63,7 +63,6 @@ func ParseHistory(text string) (History, error) {
 	return h, nil
 }
 
-// String returns the history as JSON.
 func (h History) String() string {
 	text, err := json.MarshalIndent(h, "", " ")
 	if err != nil {

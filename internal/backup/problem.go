@@ -20,7 +20,6 @@ import (
 // Problem is the reason why an operation on a store failed.
 type Problem string
 
-// The problems.
 const (
 	// Unreachable means that the object store does not answer.
 	Unreachable Problem = "Unreachable"

@@ -37,7 +37,6 @@ type Saved struct {
 // Prefix returns the prefix of the names of the copies; the name of the database follows.
 func (s Saved) Prefix() string { return s.prefix }
 
-// Copy returns the name of the copy of a database.
 func (s Saved) Copy(database string) string { return within(s.prefix, database) }
 
 // within returns the prefixed name of a database; a name that would be too long becomes a digest.
@@ -115,7 +114,6 @@ func (v Vault) save(ctx context.Context, w Watcher, set, by string, databases []
 	return s, v.write(ctx, s)
 }
 
-// write creates the index.
 func (v Vault) write(ctx context.Context, s Saved) error {
 	name := v.index(s.Set)
 	if _, err := v.Admin.EnsureDatabase(ctx, nil, name); err != nil {

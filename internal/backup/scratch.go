@@ -42,7 +42,6 @@ func NewScratch(ctx context.Context, a *mysql.Admin, cloudID string, databases [
 	return s, nil
 }
 
-// Name returns the name of the scratch database for a database.
 func (s *Scratch) Name(database string) string {
 	return within(scratchPrefix+s.owner+"_", database)
 }

@@ -172,7 +172,6 @@ func (f *dirFile) Commit() error {
 	return disk.Sync(filepath.Dir(f.final))
 }
 
-// Abort removes the file.
 func (f *dirFile) Abort() {
 	if !f.done {
 		_ = f.Close()

@@ -81,10 +81,8 @@ func NewWriter(w io.Writer, h Header, recipients ...age.Recipient) (*Writer, err
 	return out, out.add(headerName, text, "")
 }
 
-// Object adds a Kubernetes object.
 func (w *Writer) Object(o Object) error { return w.add(objectName(o), o.JSON, "") }
 
-// Piece adds a piece of a dump.
 func (w *Writer) Piece(p dump.Piece) error {
 	if key := p.Database + "\x00" + p.Name; p.Kind == dump.Rows && key == w.table {
 		w.rows++

@@ -237,7 +237,6 @@ func (b *Bundle) On(arch string) (*Bundle, error) {
 	return nil, wrongPlatform(b.name, b.Platforms(), arch)
 }
 
-// Views returns the bundle for each of its platforms.
 func (b *Bundle) Views() []*Bundle {
 	var out []*Bundle
 	for _, p := range b.platforms {

@@ -107,7 +107,6 @@ func build(ctx context.Context, path string, spec Spec) error {
 	return os.Rename(temp, path)
 }
 
-// source is a blob to write.
 type source struct {
 	size int64
 	open func() (io.ReadCloser, error)

@@ -78,7 +78,6 @@ func (b *Bundle) choose() error {
 	return nil
 }
 
-// manifest reads a manifest.
 func (b *Bundle) manifest(d v1.Descriptor) (v1.Manifest, error) {
 	var m v1.Manifest
 	if err := b.document(d, &m); err != nil {

@@ -28,7 +28,6 @@ const (
 // Tries is how often a machine tries to join after each boot.
 const Tries = 10
 
-// Report is the report of a machine.
 type Report struct {
 	State State
 	// Try is the number of the attempt since boot, from 1.
@@ -60,7 +59,6 @@ const (
 	maxExitCode = 255
 )
 
-// Data returns the report as the data of the ConfigMap.
 func (r Report) Data() (map[string]string, error) {
 	reasons := r.Findings.Errors()
 	reasons = reasons[:min(len(reasons), maxReasons)]

@@ -27,14 +27,12 @@ const (
 	lastPause = 5 * time.Second
 )
 
-// Client sends reports.
 type Client struct {
 	// URL is that of the ConfigMap, Token that of the machine.
 	URL, Token string
 	HTTP       *http.Client
 }
 
-// Send sends a report to the cluster.
 func (c Client) Send(ctx context.Context, r Report) error {
 	data, err := r.Data()
 	if err != nil {

@@ -11,7 +11,6 @@ import (
 	"strings"
 )
 
-// Account is the database user of a service.
 type Account struct {
 	User     string
 	Password string

@@ -41,7 +41,6 @@ type Config struct {
 	OnStatement func(verb string)
 }
 
-// Addr returns host:port.
 func (c Config) Addr() string {
 	return net.JoinHostPort(c.Host, strconv.Itoa(cmp.Or(c.Port, defaultPort)))
 }

@@ -16,10 +16,8 @@ import (
 	"yunion.io/x/ocadm/internal/statement"
 )
 
-// Class is the class of an Error.
 type Class string
 
-// The classes.
 const (
 	// Unreachable means that no server answers, or not now.
 	Unreachable Class = "Unreachable"

@@ -93,10 +93,8 @@ type View struct {
 	Outdated bool
 }
 
-// Act is an action of an agent.
 type Act string
 
-// The actions.
 const (
 	Wait         Act = "wait"
 	Confirm      Act = "confirm"      // mark the volume as complete, then write the record

@@ -16,7 +16,6 @@ func (p *process) run(started chan<- error) {
 	}
 }
 
-// ended reports whether the program has ended.
 func (p *process) ended() bool {
 	select {
 	case <-p.exited:

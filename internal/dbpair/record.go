@@ -31,7 +31,6 @@ const (
 	RoleReplica = "replica"
 )
 
-// Annotations of the Leases.
 const (
 	syncAnnotation    = "ocadm.yunion.io/in-sync"
 	promoteAnnotation = "ocadm.yunion.io/promote"
@@ -103,7 +102,6 @@ func (r Record) Doubted(why string) Record {
 	return Record{Primary: r.Primary, InSync: r.InSync, Term: r.Term, Unsettled: why}
 }
 
-// ReadRecord reads the record from its Lease.
 func ReadRecord(l *coordinationv1.Lease) Record {
 	r := Record{
 		InSync: l.Annotations[syncAnnotation], Promote: l.Annotations[promoteAnnotation], Force: l.Annotations[forceAnnotation] != "",
@@ -118,7 +116,6 @@ func ReadRecord(l *coordinationv1.Lease) Record {
 	return r
 }
 
-// Write writes the record to its Lease.
 func (r Record) Write(l *coordinationv1.Lease) {
 	term := int32(r.Term) //nolint:gosec // a small counter
 	l.Spec.HolderIdentity, l.Spec.LeaseTransitions = &r.Primary, &term
@@ -159,7 +156,6 @@ type Member struct {
 	Seen  string `json:"seen,omitempty"`
 }
 
-// ReadMember reads a report from its Lease.
 func ReadMember(l *coordinationv1.Lease) (Member, error) {
 	var m Member
 	text := l.Annotations[stateAnnotation]
@@ -172,7 +168,6 @@ func ReadMember(l *coordinationv1.Lease) (Member, error) {
 	return m, nil
 }
 
-// Write writes a report to its Lease.
 func (m Member) Write(l *coordinationv1.Lease) error {
 	text, err := json.Marshal(m)
 	if err != nil {

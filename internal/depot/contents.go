@@ -139,7 +139,6 @@ func (s *Store) FileArchitectures(ctx context.Context, file string) ([]string, e
 	return slices.Sorted(maps.Keys(c.fileOf(file))), err
 }
 
-// putIndex stores an index of manifests.
 func (s *Store) putIndex(ctx context.Context, manifests []v1.Descriptor) (d v1.Descriptor, raw []byte, err error) {
 	if raw, err = json.Marshal(v1.IndexManifest{SchemaVersion: 2, MediaType: types.OCIImageIndex, Manifests: manifests}); err == nil {
 		d, err = s.putDocument(ctx, raw, types.OCIImageIndex)

@@ -131,7 +131,6 @@ func (s *Store) absent(blobs []v1.Descriptor, files []bundle.FileInfo) (size int
 	return size
 }
 
-// filling is one call of Fill.
 type filling struct {
 	store        *Store
 	done         func(done, total int64)

@@ -29,7 +29,6 @@ const (
 	maxRemembered = 1024
 )
 
-// reviewer validates tokens with an API server.
 type reviewer struct {
 	server *rest.Config
 	now    func() time.Time

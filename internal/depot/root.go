@@ -95,7 +95,6 @@ func (r Root) newer(than Root) bool {
 	return aerr == nil && berr == nil && bytes.Compare(a, b) > 0
 }
 
-// File is a file of a root.
 type File struct {
 	Digest v1.Hash     `json:"digest"`
 	Size   int64       `json:"size"`
@@ -176,7 +175,6 @@ func (s *Store) reach(ctx context.Context, r Root) map[v1.Hash]int64 {
 	return out
 }
 
-// manifests is a manifest or an index.
 type manifests struct {
 	v1.Manifest
 	Manifests []v1.Descriptor `json:"manifests"`

@@ -243,7 +243,6 @@ func (s *Store) manifest(ctx context.Context, c Root, digest v1.Hash) (v1.Descri
 	return v1.Descriptor{}, false
 }
 
-// named finds a manifest by digest in an index.
 func (s *Store) named(ctx context.Context, d v1.Descriptor, digest v1.Hash) (v1.Descriptor, bool) {
 	var index v1.IndexManifest
 	if !d.MediaType.IsIndex() || s.read(ctx, d.Digest, &index) != nil {

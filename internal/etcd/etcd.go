@@ -21,7 +21,6 @@ import (
 	"google.golang.org/grpc/codes"
 )
 
-// Member is a member and its addresses.
 type Member struct{ Name, ClientURL, PeerURL string }
 
 // Config describes how to reach an etcd.
@@ -88,7 +87,6 @@ func Open(ctx context.Context, c Config) (*Client, error) {
 	return &Client{members: c.Members, v3: v3}, nil
 }
 
-// anyOpen reports whether any member accepts a connection.
 func anyOpen(ctx context.Context, c Config) bool {
 	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
 	defer cancel()
@@ -115,7 +113,6 @@ func anyOpen(ctx context.Context, c Config) bool {
 	return false
 }
 
-// Close closes the connections.
 func (c *Client) Close() { _ = c.v3.Close() } // nothing depends on it any longer
 
 // member is a member that etcd lists, with its status, which is nil if it does not answer.

@@ -15,7 +15,6 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// Listed is a member as etcd lists it.
 type Listed struct {
 	ID   uint64
 	Name string // empty until it has started for the first time

@@ -38,7 +38,6 @@ type Observed struct {
 	listed Listed
 }
 
-// Listed returns the member as etcd lists it.
 func (o Observed) Listed() Listed { return o.listed }
 
 // Node returns the name of the member for "ocadm node remove".

@@ -139,7 +139,6 @@ func closeAll(files []*os.File) {
 	}
 }
 
-// waited is the result of wait.
 type waited struct {
 	status  uint32
 	failure string

@@ -165,7 +165,6 @@ func (s *server) forget(c *command) {
 	}
 }
 
-// ExecCommand registers a command.
 func (s *server) ExecCommand(ctx context.Context, in *apis.Command) (*apis.Sn, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

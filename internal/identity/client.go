@@ -119,7 +119,6 @@ func newTransport(o Options) (http.RoundTripper, error) {
 	return t, nil
 }
 
-// Close closes idle connections.
 func (c *Client) Close() { c.http.CloseIdleConnections() }
 
 // request is one API call.

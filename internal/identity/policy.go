@@ -69,7 +69,6 @@ type field struct {
 	is, want any
 }
 
-// changes returns the fields to write.
 func changes(fields ...field) map[string]any {
 	out := map[string]any{}
 	for _, f := range fields {

@@ -93,7 +93,6 @@ func (r Records) Read(ctx context.Context, k Kind, id, aspect string, out any) e
 	return decode(q, answer[k.Singular], out)
 }
 
-// Perform runs an action on a record.
 func (r Records) Perform(ctx context.Context, k Kind, id, action string, params map[string]any) error {
 	_, err := write[json.RawMessage](ctx, r.c, http.MethodPost, fmt.Sprintf("running an action of %s %q: %s", k.Singular, id, action),
 		join(r.base, k.Plural, id, action), k.Singular, params, r.secrets...)

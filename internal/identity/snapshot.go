@@ -11,7 +11,6 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// Service is a service in the catalogue.
 type Service struct {
 	ID      string `json:"id"`
 	Name    string `json:"name"`
@@ -19,7 +18,6 @@ type Service struct {
 	Enabled bool   `json:"enabled"`
 }
 
-// Endpoint is an address of a service.
 type Endpoint struct {
 	ID        string `json:"id"`
 	ServiceID string `json:"service_id"`
@@ -31,7 +29,6 @@ type Endpoint struct {
 	CertificateID string `json:"service_certificate_id"`
 }
 
-// User is a user account.
 type User struct {
 	ID              string `json:"id"`
 	Name            string `json:"name"`
@@ -106,12 +103,10 @@ func (c *Client) Snapshot(ctx context.Context) (*Snapshot, error) {
 	return s, nil
 }
 
-// ListServices returns the services in the catalogue.
 func (c *Client) ListServices(ctx context.Context) ([]Service, error) {
 	return list[Service](ctx, c, c.o.AuthURL, "services", nil)
 }
 
-// ListEndpoints returns the endpoints in the catalogue.
 func (c *Client) ListEndpoints(ctx context.Context) ([]Endpoint, error) {
 	return list[Endpoint](ctx, c, c.o.AuthURL, "endpoints", nil)
 }
@@ -146,7 +141,6 @@ func (s *Snapshot) User(idOrName string) (User, bool) {
 	return find(s.users, func(u User) bool { return u.ID == idOrName || u.Name == idOrName })
 }
 
-// HasRegion reports whether the region exists.
 func (s *Snapshot) HasRegion(id string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -159,7 +159,6 @@ func missing[T any](want []T, ids map[string]string, name func(T) string) []T {
 // binding is a policy of a role in a project; project "" means all.
 type binding struct{ role, project, policy string }
 
-// bind binds the policies to the roles.
 func (m *standardMaker) bind(ctx context.Context, want Standard) error {
 	all, err := list[rolePolicy](ctx, m.c, m.c.o.AuthURL, "rolepolicies", everywhere)
 	if err != nil {

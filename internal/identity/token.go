@@ -17,7 +17,6 @@ type ref struct {
 
 func (r ref) is(idOrName string) bool { return r.ID == idOrName || r.Name == idOrName }
 
-// token is a login token.
 type token struct {
 	id      string
 	expires time.Time

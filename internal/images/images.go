@@ -23,7 +23,6 @@ const DefaultRepository = "registry.cn-beijing.aliyuncs.com/yunionio"
 // Operator is the name of the image that contains this program.
 const Operator = "ocadm"
 
-// Image is one row of the table.
 type Image struct {
 	// Name is unique in the table.
 	Name string `json:"name"`
@@ -51,7 +50,6 @@ func (i Image) RepositoryOf(ref string) string {
 // Table lists the third-party images.
 type Table []Image
 
-// Load reads the embedded table.
 func Load() (Table, error) {
 	raw, err := fs.ReadFile(templates.Files(), "images.yaml")
 	if err != nil {
@@ -79,7 +77,6 @@ func Parse(raw []byte) (Table, error) {
 	return t, nil
 }
 
-// Get returns an image by its name.
 func (t Table) Get(name string) (Image, error) {
 	for _, i := range t {
 		if i.Name == name {
@@ -107,7 +104,6 @@ func (t Table) Refs() map[string]string {
 	return out
 }
 
-// OperatorRef returns the reference of the operator's image.
 func OperatorRef(imageRepository, version string) string {
 	return Reference{Repository: strings.TrimRight(cmp.Or(imageRepository, DefaultRepository), "/") + "/" + Operator, Tag: version}.String()
 }
@@ -160,7 +156,6 @@ func Split(ref string) Reference {
 	return r
 }
 
-// String returns the complete reference.
 func (r Reference) String() string {
 	s := r.Repository
 	if r.Tag != "" {

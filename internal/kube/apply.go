@@ -26,7 +26,6 @@ const workers = 8
 // Action is what an apply did, or would do, to an object.
 type Action string
 
-// The actions.
 const (
 	Created    Action = "created"
 	Configured Action = "configured"

@@ -133,7 +133,6 @@ func pause(ctx context.Context, d time.Duration) {
 	}
 }
 
-// listOf returns an empty list for the kind of an object.
 func listOf(c client.Client, like client.Object) (client.ObjectList, error) {
 	gvk, err := apiutil.GVKForObject(like, c.Scheme())
 	if err != nil {

@@ -161,7 +161,6 @@ func protected(user, admin string) bool {
 	return user == admin || user == "root" || user == "mariadb.sys" || strings.HasPrefix(user, "mysql.")
 }
 
-// credential is a password as the server stores it.
 type credential struct{ plugin, hash string }
 
 // syncPassword resets the password of the existing hosts if it differs. For the host that this connection comes from, it checks by logging in; for

@@ -24,7 +24,6 @@ type Admin struct {
 	on *holder
 }
 
-// runs returns what the statements run on.
 func (a *Admin) runs() runner {
 	if a.on != nil {
 		return a.on
@@ -66,7 +65,6 @@ func tooOld(cfg Config, i ServerInfo) *Error {
 	return &Error{Class: TooOld, Op: opConnect, Server: cfg.Addr(), User: cfg.User, Account: i.Account, Detail: i.String() + " is too old"}
 }
 
-// Close closes the connections.
 func (a *Admin) Close() error { return a.db.Close() }
 
 // Conn returns a dedicated connection, for what depends on the session. The caller must close it.

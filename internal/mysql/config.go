@@ -61,7 +61,6 @@ type Config struct {
 	login bool
 }
 
-// Addr returns host:port.
 func (c Config) Addr() string {
 	return net.JoinHostPort(c.Host, strconv.Itoa(cmp.Or(c.Port, defaultPort)))
 }

@@ -19,10 +19,8 @@ import (
 	"yunion.io/x/ocadm/internal/statement"
 )
 
-// Class is the class of an Error.
 type Class string
 
-// The classes.
 const (
 	Unreachable        Class = "Unreachable"
 	AccessDenied       Class = "AccessDenied"

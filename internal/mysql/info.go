@@ -11,7 +11,6 @@ import (
 // Flavour is the product that a server runs.
 type Flavour string
 
-// The flavours.
 const (
 	MySQL   Flavour = "MySQL"
 	MariaDB Flavour = "MariaDB"

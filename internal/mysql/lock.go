@@ -196,7 +196,6 @@ func (a *Admin) take(ctx context.Context, h *holder, waiting func(string)) error
 	}
 }
 
-// other describes the holder of the lock.
 func (h *holder) other(ctx context.Context) string {
 	var id sql.NullInt64
 	if err := h.conn.QueryRowContext(ctx, "SELECT IS_USED_LOCK(?)", h.name).Scan(&id); err != nil || !id.Valid {

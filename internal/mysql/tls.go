@@ -13,7 +13,6 @@ import (
 // https://dev.mysql.com/doc/refman/8.4/en/connection-options.html
 type TLSMode string
 
-// The modes.
 const (
 	TLSDisabled TLSMode = "disabled"
 	// TLSPreferred encrypts if the server offers it, and accepts any certificate.

@@ -24,10 +24,8 @@ import (
 	"yunion.io/x/ocadm/internal/exec"
 )
 
-// Kind is a kind of fault.
 type Kind string
 
-// The kinds.
 const (
 	// KillKeepalived ends keepalived as a crash would. The kubelet restarts it.
 	KillKeepalived Kind = "kill-keepalived"
@@ -38,7 +36,6 @@ const (
 	CutNode Kind = "cut-node"
 )
 
-// Kinds returns all kinds.
 func Kinds() []Kind { return []Kind{KillKeepalived, PauseAPIServer, PauseEtcd, CutNode} }
 
 const (
@@ -60,7 +57,6 @@ const (
 // scripts are the shell scripts that cause a fault and undo it. Undoing it may be repeated.
 type scripts struct{ fault, restore string }
 
-// Fault is a fault on this machine.
 type Fault struct {
 	Kind Kind
 	For  time.Duration

@@ -22,7 +22,6 @@ import (
 // Type is the type of an option's value, as the services parse it.
 type Type string
 
-// The types.
 const (
 	Text   Type = "text"
 	Int    Type = "int"
@@ -35,7 +34,6 @@ const (
 	Map  Type = "map"
 )
 
-// Option is one option of a service.
 type Option struct {
 	Type Type `json:"type"`
 	// Choices lists the values that the service accepts; empty means any.
@@ -60,7 +58,6 @@ func (o *Option) UnmarshalJSON(data []byte) error {
 	return json.Unmarshal(data, (*plain)(o))
 }
 
-// File is one file of the table.
 type File struct {
 	// Source is the struct it was generated from, Commits the versions used, as far as they are known.
 	Source  string            `json:"source,omitempty"`
@@ -70,7 +67,6 @@ type File struct {
 	Extra   map[string]Option `json:"extra,omitempty"`
 }
 
-// ParseFile parses one file of the table.
 func ParseFile(data []byte) (File, error) {
 	var f File
 	if err := yaml.UnmarshalStrict(data, &f); err != nil {

@@ -11,7 +11,6 @@ import (
 	"fmt"
 )
 
-// CertPEM returns the certificate as a PEM block.
 func (p Pair) CertPEM() []byte { return EncodeCerts(p.Cert) }
 
 // KeyPEM returns the private key as a PEM block: PKCS #1 for RSA, as in the files of earlier clouds, otherwise PKCS #8.

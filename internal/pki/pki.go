@@ -33,7 +33,6 @@ const (
 	LeafLifetime = 800 * 24 * time.Hour
 )
 
-// Pair is a certificate with its private key.
 type Pair struct {
 	Cert *x509.Certificate
 	Key  crypto.Signer

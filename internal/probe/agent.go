@@ -179,7 +179,6 @@ func one(ctx context.Context, l Listen, t Target) Sent {
 	return s
 }
 
-// connect returns the outcome of a connection.
 func connect(ctx context.Context, address string) string {
 	d := net.Dialer{Timeout: dialTimeout}
 	for try := 1; ; try++ {

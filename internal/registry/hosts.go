@@ -24,7 +24,6 @@ import (
 // HostsDir is where containerd looks for the configuration of registries.
 const HostsDir = "/etc/containerd/certs.d"
 
-// Endpoint is a server with images of a registry.
 type Endpoint struct {
 	// Root is the address of its API: "https://registry-1.docker.io/v2".
 	Root *url.URL
@@ -185,7 +184,6 @@ func pairs(v any) (out [][2]string) {
 	return out
 }
 
-// transport returns a transport that trusts the endpoint's CAs.
 func (e Endpoint) transport(proxy func(*http.Request) (*url.URL, error)) (http.RoundTripper, error) {
 	if len(e.CA) == 0 && len(e.Client) == 0 && !e.SkipVerify && proxy == nil {
 		return http.DefaultTransport, nil

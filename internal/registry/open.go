@@ -62,7 +62,6 @@ func (c Client) Open(ctx context.Context, image string, f fetch.Fetcher) (*Image
 	return out, err
 }
 
-// Close closes its connections.
 func (i *Image) Close() { i.place.close() }
 
 // Manifest downloads one of the manifests of an index. It does not verify the digest.

@@ -40,7 +40,6 @@ func (c *Conn) HostKey() string { return c.key }
 // JumpHostKey returns the key that the jump host presented, "" without one.
 func (c *Conn) JumpHostKey() string { return c.jumpsKey }
 
-// Close closes the connection.
 func (c *Conn) Close() {
 	c.stop()
 	_ = c.client.Close()

@@ -88,7 +88,6 @@ func orNothing(s string) string {
 	return cmp.Or(strings.Join(strings.Fields(s), " "), "it gave no reason")
 }
 
-// run runs a command.
 func (c *Conn) run(ctx context.Context, line string, stdin io.Reader, onLine func(string)) (Result, error) {
 	s, err := c.client.NewSession()
 	if err != nil {

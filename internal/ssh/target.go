@@ -41,7 +41,6 @@ type Credentials struct {
 	Password, SudoPassword string
 }
 
-// defaultPort is the port of SSH.
 const defaultPort = 22
 
 func (t Target) hostPort() string {

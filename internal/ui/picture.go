@@ -67,7 +67,6 @@ func every(interval time.Duration, do func(now time.Time)) (end func()) {
 	}
 }
 
-// size returns the size of a terminal.
 func size(w io.Writer) (width, height int) {
 	if f, ok := w.(*os.File); ok {
 		if width, height, err := term.GetSize(int(f.Fd())); err == nil && width > 0 && height > 0 {

@@ -25,7 +25,6 @@ func NewChoice(value *string, allowed ...string) *Choice { return &Choice{value,
 // NewFormat returns a flag for the output format. The first allowed format is the default.
 func NewFormat(allowed ...string) *Choice { return NewChoice(new(allowed[0]), allowed...) }
 
-// String returns the value.
 func (c *Choice) String() string {
 	if c.value == nil {
 		return "" // pflag compares this with the zero value

@@ -109,7 +109,6 @@ func (a *activity) progress(e workflow.Event) {
 	_ = a.bar.Set64(e.Done) // only the display fails
 }
 
-// line returns the line to print above the status line for an event.
 func (t *terminal) line(e workflow.Event) string {
 	switch e.Type {
 	case workflow.PhaseStarted:

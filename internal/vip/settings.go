@@ -106,7 +106,6 @@ func (s Settings) Without(peer string) Settings {
 	return s
 }
 
-// Secret returns the Secret with the settings.
 func (s Settings) Secret() *corev1.Secret {
 	return &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{Namespace: SecretNamespace, Name: SecretName, Labels: map[string]string{"app.kubernetes.io/managed-by": "ocadm"}},

@@ -17,7 +17,6 @@ const (
 	waitingInterval = 30 * time.Second
 )
 
-// reporter turns the reports of a phase into events.
 type reporter struct {
 	emit     func(Event)
 	patience *patience // nil if the phase has none

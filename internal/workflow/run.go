@@ -11,7 +11,6 @@ import (
 	"time"
 )
 
-// State is the outcome of a phase.
 type State string
 
 // The states. A Result omits phases that were not selected.
@@ -78,7 +77,6 @@ type Runner[S any] struct {
 	Journal Journal
 }
 
-// PhaseError reports a failed phase.
 type PhaseError struct {
 	Plan, Phase string
 	Err         error

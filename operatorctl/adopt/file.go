@@ -78,7 +78,6 @@ func editorOf(cm *corev1.ConfigMap) string {
 	return "unknown"
 }
 
-// Patch is a change of an object.
 type Patch struct {
 	Object client.Object
 	Patch  client.Patch
@@ -205,7 +204,6 @@ func OtherServer(c component.Component, file, address string) string {
 	return ""
 }
 
-// List returns the names of the options.
 func (o Options) List() string {
 	return cmp.Or(strings.Join(slices.Sorted(maps.Keys(o.Kept)), ", "), "none")
 }

@@ -25,7 +25,6 @@ const (
 // Product is a set of components (JSON spec.productVersion).
 type Product string
 
-// The products.
 const (
 	FullStack Product = "FullStack"
 	CMP       Product = "CMP"
@@ -37,7 +36,6 @@ const (
 // Profile determines how many copies of the services run (JSON spec.profile).
 type Profile string
 
-// The profiles.
 const (
 	// Small runs one copy of each service.
 	Small Profile = "small"
@@ -119,7 +117,6 @@ const OwnImage = "ocadm"
 // WorkloadKind is the kind of object that runs the component's pods.
 type WorkloadKind string
 
-// The workload kinds.
 const (
 	Deployment  WorkloadKind = "Deployment"
 	StatefulSet WorkloadKind = "StatefulSet"
@@ -221,7 +218,6 @@ type Sidecar struct {
 	Elsewhere []Mount
 }
 
-// Mount is a volume and its mount path.
 type Mount struct {
 	Name, Path string
 	// At most one source: HostPath, Storage (the component's PVC) or Secret (name suffix after "<cluster>-"); without one it is an empty directory.
@@ -285,7 +281,6 @@ const IdentityService = "keystone"
 // Group is a set of options that many services share.
 type Group string
 
-// The option groups.
 const (
 	GroupTLS    Group = "tls"
 	GroupBase   Group = "base"
@@ -359,7 +354,6 @@ func (c Component) Several() bool {
 // WorkloadKind returns the kind of object that runs its pods.
 func (c Component) WorkloadKind() WorkloadKind { return cmp.Or(c.Workload.Kind, Deployment) }
 
-// Services returns all its Services.
 func (c Component) Services() []Service {
 	if c.Service == nil {
 		return nil

@@ -56,7 +56,6 @@ type Notice struct {
 	Warning                 bool
 }
 
-// SecretReader reads a key of a Secret.
 type SecretReader func(ctx context.Context, name, key string) (string, error)
 
 // Secrets returns a reader of the Secrets in a namespace.
@@ -110,7 +109,6 @@ type Connections struct {
 // NewConnections returns Connections that are opened on first use.
 func NewConnections(o Options) *Connections { return &Connections{options: o} }
 
-// Close closes all open connections.
 func (c *Connections) Close() {
 	c.mysql.forget()
 	c.clickHouse.forget()

@@ -16,7 +16,6 @@ import (
 // Target is what an effect acts on. If one effect finds its target down, the other effects on that target are not tried in the same pass.
 type Target string
 
-// The targets.
 const (
 	MySQL      Target = "mysql"
 	ClickHouse Target = "clickhouse"

@@ -176,7 +176,6 @@ func (s session) ensureRecord(ctx context.Context, r Record, in Input) (bool, er
 	return changed || set, err
 }
 
-// disableRecords disables the endpoints of services.
 func disableRecords(services []string) work {
 	return func(ctx context.Context, s session, in Input) (bool, error) {
 		var writes []write

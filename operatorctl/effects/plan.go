@@ -20,7 +20,6 @@ import (
 	"yunion.io/x/ocadm/operatorctl/engine"
 )
 
-// Input is the input of Plan.
 type Input struct {
 	Cluster component.Cluster
 	// Order lists the component names, dependencies first.
@@ -240,7 +239,6 @@ func (in Input) setup(c component.Resolved, name string) Effect {
 	return e
 }
 
-// bind applies doing to this input.
 func (in Input) bind(do doing) func(context.Context, Clients) (bool, error) {
 	return func(ctx context.Context, cl Clients) (bool, error) { return do(ctx, cl, in) }
 }

@@ -13,10 +13,8 @@ import (
 	"yunion.io/x/ocadm/internal/identity"
 )
 
-// State is the state of an effect.
 type State string
 
-// The states of an effect.
 const (
 	// Done means performed, now or before, with its current hash.
 	Done State = "done"
@@ -86,7 +84,6 @@ type try struct {
 // failing reports whether the last attempt at the effect failed with the current hash.
 func (t try) failing(e Effect) bool { return t.err != nil && t.hash == e.Hash }
 
-// NewMemory returns an empty Memory.
 func NewMemory() *Memory {
 	return &Memory{tries: map[string]try{}, unhealthy: map[Target]error{}, probes: map[Target]chan struct{}{}}
 }
@@ -131,7 +128,6 @@ type Runner struct {
 	Wake func()
 }
 
-// run is one call of Run.
 type run struct {
 	*Runner
 	slots chan struct{}

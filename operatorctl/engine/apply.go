@@ -30,7 +30,6 @@ const workers = 8
 // Action is what an apply did to an object.
 type Action string
 
-// The actions.
 const (
 	Created    Action = "created"
 	Configured Action = "configured"
@@ -90,7 +89,6 @@ const (
 	lastWord     = time.Second
 )
 
-// NewApplier returns an Applier.
 func NewApplier(w client.Client, r client.Reader) *Applier {
 	return &Applier{Writer: w, Reader: r, Now: time.Now, records: records{of: map[Key]record{}}}
 }

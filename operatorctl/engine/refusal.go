@@ -12,7 +12,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
-// The reasons of a Refusal.
 const (
 	// ReasonImmutable means that a field must change that the API server does not let change.
 	ReasonImmutable = "ImmutableField"

@@ -59,7 +59,6 @@ func Actions(o Options) []operation.Action {
 	}
 }
 
-// machineOf reads the machine of an operation.
 func (w work) machineOf(ctx context.Context, r *operation.Run) (*v1alpha1.OnecloudMachine, error) {
 	m := cmp.Or(w.Read, &v1alpha1.OnecloudMachine{})
 	key := client.ObjectKey{Namespace: r.Operation.Namespace, Name: r.Operation.MachineName()}
@@ -103,7 +102,6 @@ func mayRun(ctx context.Context, c client.Reader, op *v1alpha1.OnecloudOperation
 	return err
 }
 
-// open logs in to the machine of an operation.
 func (w work) open(ctx context.Context, r *operation.Run) (*v1alpha1.OnecloudMachine, *ssh.Conn, error) {
 	m, err := w.machineOf(ctx, r)
 	if err != nil {
@@ -149,7 +147,6 @@ func (w work) connect() operation.Step {
 	}
 }
 
-// script reads the bootstrap data of a machine.
 func (w work) script(ctx context.Context, m *v1alpha1.OnecloudMachine) (string, error) {
 	s, err := w.secret(ctx, m.Namespace, m.BootstrapSecret())
 	if err != nil {

@@ -67,7 +67,6 @@ func (d *decision) attempt(f facts, action string, phase v1alpha1.MachinePhase) 
 	s.Message = progress(d.create)
 }
 
-// operationOn returns an operation on the machine.
 func operationOn(f facts, action, name string) *v1alpha1.OnecloudOperation {
 	return &v1alpha1.OnecloudOperation{
 		ObjectMeta: metav1.ObjectMeta{Namespace: f.machine.Namespace, Name: name, Labels: map[string]string{v1alpha1.LabelOperationCloud: f.machine.Spec.Cloud},
@@ -89,7 +88,6 @@ func (d *decision) minor(m *v1alpha1.OnecloudMachine) bool {
 	return equality.Semantic.DeepEqual(was, is) && !equality.Semantic.DeepEqual(m.Status, d.status)
 }
 
-// prefixes are the prefixes of operation names.
 var prefixes = map[string]string{v1alpha1.ActionJoinMachine: "join", v1alpha1.ActionRemoveMachine: "remove", v1alpha1.ActionPrecheckMachine: "check"}
 
 // rest reports whether a machine with a failed operation is left alone for now.

@@ -45,7 +45,6 @@ func (w work) jobOfAll(ctx context.Context, op *v1alpha1.OnecloudOperation) (ope
 	return j, nil
 }
 
-// compared returns the names of the machines that an operation compares.
 func compared(op *v1alpha1.OnecloudOperation) []string {
 	return append([]string{op.Spec.Machine.Name}, op.Spec.Machine.Others...)
 }

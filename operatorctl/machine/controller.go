@@ -63,7 +63,6 @@ func (c *Infrastructure) reported(m *v1alpha1.OnecloudMachine) {
 	c.last[m.UID] = time.Now()
 }
 
-// Reconcile reconciles one machine.
 func (c *Infrastructure) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	m := &v1alpha1.OnecloudMachine{}
 	if err := c.Client.Get(ctx, req.NamespacedName, m); err != nil {

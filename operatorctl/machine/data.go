@@ -82,7 +82,6 @@ func (c *Bootstrap) clusterOf(ctx context.Context, m *v1alpha1.OnecloudMachine) 
 	return now, err
 }
 
-// Reconcile reconciles one machine.
 func (c *Bootstrap) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	m := &v1alpha1.OnecloudMachine{}
 	if err := c.Client.Get(ctx, req.NamespacedName, m); err != nil {

@@ -17,7 +17,6 @@ import (
 	"yunion.io/x/ocadm/operatorctl/machine/bootstrap"
 )
 
-// identity identifies the node and the cluster of a host.
 type identity struct {
 	// name is the name of the node, "" if ocadm did not create it.
 	name string

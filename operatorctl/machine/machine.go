@@ -129,7 +129,6 @@ func (w work) target(ctx context.Context, m *v1alpha1.OnecloudMachine, seen v1al
 	return t, err
 }
 
-// dial logs in to a machine.
 func (w work) dial(ctx context.Context, m *v1alpha1.OnecloudMachine, seen v1alpha1.OperationMachine) (*ssh.Conn, error) {
 	t, err := w.target(ctx, m, seen)
 	if err != nil {
@@ -153,7 +152,6 @@ func (w work) login(ctx context.Context, m *v1alpha1.OnecloudMachine, l v1alpha1
 	return t, nil
 }
 
-// Credentials returns the credentials in a Secret.
 func Credentials(s map[string][]byte) ssh.Credentials {
 	return ssh.Credentials{
 		Key: s[v1alpha1.SecretKeyPrivate], Passphrase: []byte(line(s, v1alpha1.SecretKeyPassphrase)),
@@ -164,7 +162,6 @@ func Credentials(s map[string][]byte) ssh.Credentials {
 // line returns a value of a Secret without the newline that an editor leaves at its end.
 func line(s map[string][]byte, key string) string { return strings.TrimRight(string(s[key]), "\r\n") }
 
-// joined reports whether a Node belongs to a machine.
 func joined(n *corev1.Node, m *v1alpha1.OnecloudMachine) bool {
 	return n != nil && n.Labels[v1alpha1.LabelMachine] == string(m.UID)
 }

@@ -14,7 +14,6 @@ import (
 	"yunion.io/x/ocadm/api/v1alpha1"
 )
 
-// defaultPort is the default port of SSH.
 const defaultPort = 22
 
 // placeOf returns the target of a login: address and port.

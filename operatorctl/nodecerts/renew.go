@@ -169,7 +169,6 @@ func harmless(ctx context.Context, r *operation.Run, j *batchv1.Job, node string
 	return err == nil && slices.Contains(ready, node)
 }
 
-// renewOn runs the Job of a node and waits for it.
 func renewOn(ctx context.Context, r *operation.Run, report workflow.Reporter, j *batchv1.Job, node string) (certreport.Report, error) {
 	err := r.Pods.Create(ctx, j.DeepCopy(), client.FieldOwner(v1alpha1.ManagerOperator))
 	if err != nil && !apierrors.IsAlreadyExists(err) {

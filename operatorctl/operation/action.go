@@ -33,7 +33,6 @@ func skipIf(why string, cond func(*Run) bool) func(*Run) string {
 	}
 }
 
-// Action is a kind of operation.
 type Action struct {
 	// Name is the value of spec.action; Short says what it does.
 	Name, Short string
@@ -61,7 +60,6 @@ func Actions(all []component.Component) []Action {
 	return append(outside(), check(), update(waves(all)), rollback(waves(all)), rehearse())
 }
 
-// find returns the action with a name.
 func find(all []Action, name string) (Action, bool) {
 	i := slices.IndexFunc(all, func(a Action) bool { return a.Name == name })
 	if i < 0 {
@@ -73,7 +71,6 @@ func find(all []Action, name string) (Action, bool) {
 // defaultTimeout applies to operations whose action sets no timeout.
 const defaultTimeout = 2 * time.Hour
 
-// timeout returns the timeout of an operation.
 func (a Action) timeout(o *v1alpha1.OnecloudOperation) time.Duration {
 	if d, err := time.ParseDuration(o.Spec.Timeout); err == nil && d > 0 {
 		return d

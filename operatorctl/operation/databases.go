@@ -228,7 +228,6 @@ func usersOf(databases []string) []string {
 	return out
 }
 
-// copies returns the status of a set.
 func copies(s backup.Saved) *v1alpha1.DatabaseCopies {
 	return &v1alpha1.DatabaseCopies{Set: s.Set, Prefix: s.Prefix(), Time: metav1.NewTime(s.Time), Databases: s.Databases()}
 }

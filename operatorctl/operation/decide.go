@@ -25,7 +25,6 @@ const KeepOfMachine = 3
 // KeepOfBackups is how many ended backups are kept. They are counted separately: nightly backups must not push the cloud's other operations out.
 const KeepOfBackups = 10
 
-// decision holds what to do with the operations of a cloud.
 type decision struct {
 	// run is the cloud's operation that should run, or nil.
 	run *v1alpha1.OnecloudOperation

@@ -29,7 +29,6 @@ var (
 	errGone      = errors.New("the cloud was deleted")
 )
 
-// execution is a run of an operation in this process.
 type execution struct {
 	run    *Run
 	action Action

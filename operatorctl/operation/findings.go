@@ -22,7 +22,6 @@ import (
 	"yunion.io/x/ocadm/operatorctl/status"
 )
 
-// facts are the input of the checks.
 type facts struct {
 	cloud *v1alpha1.OnecloudCluster
 	// update holds the requested changes, or nil if the operation only checks.

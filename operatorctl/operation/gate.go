@@ -14,7 +14,6 @@ import (
 	"yunion.io/x/ocadm/internal/mysql"
 )
 
-// verdict is the state of the components of a wave.
 type verdict struct {
 	// ready is true if all want components serve the desired state; done counts those that do.
 	ready      bool
@@ -83,7 +82,6 @@ type forbearance struct {
 	from time.Time
 }
 
-// forbearance returns the forbearance as of now.
 func (r *Run) forbearance(now time.Time) forbearance {
 	return forbearance{now: now, settle: r.Settle, from: r.lenient()}
 }

@@ -18,7 +18,6 @@ import (
 	"yunion.io/x/ocadm/internal/finding"
 )
 
-// jobs runs operations in Jobs.
 type jobs struct{ *store }
 
 // inJob reports whether the steps of an operation run in a Job.

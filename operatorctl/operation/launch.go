@@ -62,7 +62,6 @@ func (r *launcher) launch(o *v1alpha1.OnecloudOperation) {
 	r.wait.Go(func() { r.perform(ctx, x, one) })
 }
 
-// perform runs an operation and reports its end.
 func (r *launcher) perform(ctx context.Context, x *execution, one *running) {
 	o, rec := x.run.Operation, x.run.record
 	log := r.Log.With("operation", o.Name, "namespace", o.Namespace, "cluster", o.Spec.Cloud, "action", o.Spec.Action)

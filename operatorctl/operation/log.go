@@ -25,7 +25,6 @@ const LogKey = "log.jsonl"
 // maxLog bounds a log, in bytes. A longer one loses its oldest lines.
 const maxLog = 256 << 10
 
-// log is the log of one operation.
 type log struct {
 	client client.Client
 	op     *v1alpha1.OnecloudOperation

@@ -127,7 +127,6 @@ func (x *performance[S]) claim(ctx context.Context) error {
 	})
 }
 
-// plan lists the steps.
 func (x *performance[S]) plan(s *v1alpha1.OnecloudOperationStatus) {
 	s.Steps = append(s.Steps, pending(x.Steps, false)...)
 }

@@ -145,7 +145,6 @@ func stricter(a, b corev1.PullPolicy) corev1.PullPolicy {
 	return cmp.Or(a, b)
 }
 
-// batch is one pod that pulls images on a node.
 type batch struct {
 	node   string
 	images []string

@@ -94,7 +94,6 @@ func (r *record) shown() {
 	r.show(now)
 }
 
-// Status returns the current status.
 func (r *record) Status() v1alpha1.OnecloudOperationStatus {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -243,7 +242,6 @@ func (r *record) over() bool {
 	return len(r.op.Status.Steps) > 0 && !slices.ContainsFunc(r.op.Status.Steps, func(s v1alpha1.OperationStep) bool { return !s.State.Over() })
 }
 
-// Event records an event.
 func (r *record) Event(e workflow.Event) {
 	r.log.add(e)
 	defer r.shown()

@@ -41,7 +41,6 @@ const (
 	copyTries = 3
 )
 
-// rehearsal is a running rehearsal.
 type rehearsal struct {
 	*Run
 	report workflow.Reporter
@@ -60,7 +59,6 @@ type rehearsal struct {
 	done     atomic.Int64
 }
 
-// migrateCopies copies the databases and migrates the copies.
 func migrateCopies(ctx context.Context, r *Run, report workflow.Reporter) error {
 	cloud, view, err := preview(ctx, r)
 	if err != nil {
@@ -252,7 +250,6 @@ func (h *rehearsal) serve(ctx context.Context, s subject, first v1alpha1.Rehears
 	return "the identity service does not start", h.show(ctx, first)
 }
 
-// create creates an object of the rehearsal.
 func (h *rehearsal) create(ctx context.Context, o client.Object) error {
 	if err := h.Pods.Create(ctx, o, client.FieldOwner(v1alpha1.ManagerOperator)); err != nil {
 		if apierrors.IsForbidden(err) {

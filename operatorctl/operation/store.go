@@ -23,7 +23,6 @@ import (
 // store reads and writes the operations on the API server.
 type store struct{ Options }
 
-// action returns the action of an operation.
 func (st *store) action(o *v1alpha1.OnecloudOperation) Action {
 	a, _ := find(st.Actions, o.Spec.Action)
 	return a
@@ -145,7 +144,6 @@ func (st *store) release(ctx context.Context, o *v1alpha1.OnecloudOperation) err
 	return client.IgnoreNotFound(st.patch(ctx, after, o))
 }
 
-// announce creates an event for the end of an operation.
 func (st *store) announce(o *v1alpha1.OnecloudOperation, end v1alpha1.OnecloudOperationStatus) {
 	kind := corev1.EventTypeNormal
 	if end.Phase != v1alpha1.OperationSucceeded {

@@ -24,7 +24,6 @@ type Table struct {
 	Roles    []Role
 }
 
-// Policy is a set of rules for a scope.
 type Policy struct {
 	Name string
 	// Scope is system, domain or project: whose resources the rules apply to.
@@ -164,7 +163,6 @@ func name(parts ...string) string {
 	return joined
 }
 
-// rules returns the rules of a definition at a level.
 func (d definition) rules(level string, r reserved) rules {
 	out := rules{}
 	for service, resources := range d.services(level, r) {

@@ -127,7 +127,6 @@ func (m *memo[K, V]) get(key K, compute func() (V, error)) (V, error) {
 	return value, err
 }
 
-// keep stores a value.
 func (m *memo[K, V]) keep(key K, value V) { *m = memo[K, V]{key: key, value: value, valid: true} }
 
 // drop forgets the value.

@@ -74,7 +74,6 @@ func (h *holding) adoptUnknown(d *Desired) error {
 	return nil
 }
 
-// read reads the objects of the release.
 func (h *holding) read() (err error) {
 	if h.released == nil {
 		h.released, err = objectsOf(h.secret)
@@ -110,7 +109,6 @@ func (h *holding) holdComponent(s State, d *Desired, c *target) (different bool,
 	return !sameWants(bare, c.wants), nil
 }
 
-// showImage sets the image of a component to that of its objects.
 func (c *target) showImage() {
 	for _, p := range c.objects {
 		if pod, _ := component.PodOf(p.Object); p.role == roleWorkload && pod != nil && len(pod.Containers) > 0 {
@@ -127,7 +125,6 @@ func sameWants(a, b []want) bool {
 	return len(a) == len(b) && !slices.ContainsFunc(b, func(w want) bool { return hashes[w.key] != w.hash })
 }
 
-// render returns the desired objects of a component.
 func (d *Desired) render(s State, c *target) ([]piece, error) {
 	if c.objects != nil {
 		return c.objects, nil

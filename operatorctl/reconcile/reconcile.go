@@ -91,7 +91,6 @@ func New(c client.Client, direct client.Reader, rec events.EventRecorder, o Opti
 // advanceFor is how long a reconcile continues with what its own effects made possible, before it reports.
 const advanceFor = time.Second
 
-// Reconcile runs one reconcile of a cloud.
 func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	m := r.reads.clouds.enter(req.NamespacedName, r.reads.now().Add(jitter(r.options.Audit, req.Name)))
 	defer r.reads.clouds.leave(m)

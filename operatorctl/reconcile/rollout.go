@@ -170,7 +170,6 @@ func (r *rollout) phase() v1alpha1.Phase {
 	return v1alpha1.PhaseUpgrading
 }
 
-// seen returns the status of the rollout.
 func (r *rollout) seen() *v1alpha1.RolloutStatus {
 	seen := &v1alpha1.RolloutStatus{Operation: r.operation, Hold: r.Hold, Steer: r.Steer, Reached: r.Reached, Stopped: r.Stopped}
 	if r.repeated {

@@ -86,7 +86,6 @@ func (r reader) gatherCertificates(ctx context.Context, m *cloud, s *State) erro
 	return nil
 }
 
-// wantedCredentials returns the passwords of a cloud.
 func wantedCredentials(s State) secrets.Values {
 	v := secrets.Values{ID: string(s.Cloud.UID), Chosen: map[string]string{}}
 	if now := s.Releases.current; now != nil { // it outlives the Secret
@@ -126,7 +125,6 @@ func certificatesKey(s State) string {
 	return string(h.Sum(nil))
 }
 
-// certificateNames returns the names in the service certificate.
 func certificateNames(s State) []string {
 	names := func(address string, spec v1alpha1.OnecloudClusterSpec) []string {
 		return secrets.ServiceNames(s.Cloud.Name, s.Cloud.Namespace, s.Catalog.components, append([]string{address}, spec.CertSANs...)...)

@@ -74,7 +74,6 @@ type outcome struct {
 	Retry   time.Time
 }
 
-// nothingDone returns an empty outcome.
 func nothingDone() *outcome {
 	return &outcome{Components: map[string]*componentOutcome{}, Effects: map[string]effects.Outcome{}}
 }

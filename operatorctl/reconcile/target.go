@@ -20,7 +20,6 @@ import (
 	"yunion.io/x/ocadm/operatorctl/render"
 )
 
-// target is the desired state of one component.
 type target struct {
 	component.Resolved
 	// wants lists its desired objects; objects holds them if they were rendered in this reconcile.
@@ -38,7 +37,6 @@ type target struct {
 	held string
 }
 
-// piece is a rendered object.
 type piece struct {
 	client.Object
 	role role

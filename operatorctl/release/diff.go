@@ -35,7 +35,6 @@ const (
 	Delete = "delete"
 )
 
-// ObjectDiff is the difference in an object.
 type ObjectDiff struct {
 	Component string      `json:"component,omitempty"`
 	Action    string      `json:"action"`
@@ -143,7 +142,6 @@ func shown(o map[string]any) map[string]any {
 	return with(o, "metadata", keep)
 }
 
-// fields visits the fields that differ.
 func fields(path, field string, a, b any, visit func(path string, a, b any)) {
 	if reflect.DeepEqual(a, b) {
 		return

@@ -67,7 +67,6 @@ func merge(field string, old, base, now any) any {
 	return now
 }
 
-// keyedList is a list that is merged by the keys of its items.
 type keyedList struct {
 	order []string
 	items map[string]any

@@ -77,7 +77,6 @@ type From struct {
 	CertSupplied       bool
 }
 
-// Object is a rendered object.
 type Object struct {
 	// Component is the component that it belongs to; "" for the defaults in the spec of the cloud.
 	Component string `json:"component,omitempty"`
@@ -103,7 +102,6 @@ func ObjectOf(component string, role int, hash string, o client.Object) (Object,
 	return Object{Component: component, Role: role, Hash: hash, APIVersion: gvk.GroupVersion().String(), Kind: gvk.Kind, Name: o.GetName(), Content: content}, nil
 }
 
-// Key returns the key of the object in the namespace of the cloud.
 func (o Object) Key(namespace string) engine.Key {
 	return engine.Key{GVK: schema.FromAPIVersionAndKind(o.APIVersion, o.Kind), Namespace: namespace, Name: o.Name}
 }
@@ -166,7 +164,6 @@ func Revision(s metav1.Object) int {
 	return n
 }
 
-// DecodeSummary reads the summary of a release.
 func DecodeSummary(s *corev1.Secret) (out Summary, err error) {
 	if err = json.Unmarshal(s.Data[keySummary], &out); err != nil {
 		err = fmt.Errorf("reading Secret %q: %w", s.Name, err)
@@ -174,7 +171,6 @@ func DecodeSummary(s *corev1.Secret) (out Summary, err error) {
 	return out, err
 }
 
-// Decode reads a release.
 func Decode(s *corev1.Secret) (*Release, error) {
 	r := &Release{}
 	var err error

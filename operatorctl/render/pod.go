@@ -41,7 +41,6 @@ func drain(s *corev1.PodSpec, in component.Inputs) {
 	}
 }
 
-// with returns a copy of a map with one more key.
 func with(m map[string]string, key, value string) map[string]string {
 	out := map[string]string{}
 	maps.Copy(out, m)
@@ -212,7 +211,6 @@ func placement(s *corev1.PodSpec, in component.Inputs) error {
 	return nil
 }
 
-// nodesWith returns an affinity for nodes with one of the roles.
 func nodesWith(roles []string) *corev1.NodeAffinity {
 	var terms []corev1.NodeSelectorTerm
 	for _, role := range roles {

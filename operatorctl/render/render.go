@@ -176,7 +176,6 @@ func workload(in component.Inputs, c conf) (client.Object, error) {
 	return nil, fmt.Errorf("unknown workload kind %q", kind)
 }
 
-// podTemplate returns the pod template of the component.
 func podTemplate(in component.Inputs, c conf) (corev1.PodTemplateSpec, error) {
 	r := in.Self
 	w := r.Workload

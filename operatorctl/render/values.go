@@ -24,7 +24,6 @@ func properties(all map[string]any) []byte {
 	return b.Bytes()
 }
 
-// parseFile parses a composed file.
 func parseFile(c component.Component, file []byte) (map[string]any, error) {
 	all := map[string]any{}
 	if !c.Config.Properties {

@@ -19,7 +19,6 @@ import (
 	"yunion.io/x/ocadm/operatorctl/component"
 )
 
-// The defaults of a cloud.
 const (
 	DefaultRepository = "registry.cn-beijing.aliyuncs.com/yunionio"
 	DefaultVersion    = "latest"

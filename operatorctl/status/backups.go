@@ -14,7 +14,6 @@ import (
 	"yunion.io/x/ocadm/internal/backup"
 )
 
-// The reasons of condition BackupProven.
 const (
 	ReasonProven   = "Proven"
 	ReasonNoBackup = "NoBackup"

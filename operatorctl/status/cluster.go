@@ -90,7 +90,6 @@ func (c *Cloud) Summarize() {
 	}
 }
 
-// Invalid reports that the spec is invalid.
 func (c *Cloud) Invalid(message string) {
 	c.ObservedGeneration, c.Phase = c.generation, v1alpha1.PhaseFailed
 	c.set(v1alpha1.ConditionDegraded, true, ReasonInvalid, message)
@@ -176,7 +175,6 @@ func (c *Cloud) Blocked(message string) {
 	c.set(v1alpha1.ConditionDegraded, true, ReasonBlocked, message)
 }
 
-// Deleting reports that the cloud is being deleted.
 func (c *Cloud) Deleting(message string) {
 	c.Phase, c.ObservedGeneration = v1alpha1.PhaseDeleting, c.generation
 	c.set(v1alpha1.ConditionReady, false, ReasonDeleting, message)
@@ -186,7 +184,6 @@ func (c *Cloud) Deleting(message string) {
 	}
 }
 
-// Paused reports that a user has paused the cloud.
 func (c *Cloud) Paused() {
 	c.ObservedGeneration = c.generation
 	c.set(v1alpha1.ConditionProgressing, false, ReasonPaused, "paused by annotation "+v1alpha1.AnnotationPaused)

@@ -34,7 +34,6 @@ var Namespaces = []string{"kube-system", "kube-node-lease", "kube-flannel", "loc
 // parallel is the number of concurrent requests.
 const parallel = 8
 
-// Options controls what to read.
 type Options struct {
 	// Cloud to inspect.
 	Cloud client.ObjectKey

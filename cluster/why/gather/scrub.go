@@ -47,7 +47,6 @@ type object[T any] interface {
 	metav1.Object
 }
 
-// items returns the items of a list as metadata objects.
 func items[T any, P object[T]](list []T) []metav1.Object {
 	out := make([]metav1.Object, len(list))
 	for i := range list {

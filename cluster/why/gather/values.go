@@ -171,7 +171,6 @@ func namesIn(tree any, label bool, add func(string)) {
 	}
 }
 
-// takeOut removes the secrets from a text.
 func (s secretTexts) takeOut(text string) string {
 	if s.known != nil {
 		text = s.known.Replace(text)

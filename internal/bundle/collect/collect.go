@@ -258,7 +258,6 @@ func sameContent(c bundle.Contents, info bundle.Info, p plan, arch, program stri
 		maps.Equal(c.Info.Versions, info.Versions)
 }
 
-// write writes the bundle.
 func (o Options) write(ctx context.Context, w *work, p plan) error {
 	s := o.step("write", "write "+o.Out)
 	spec := bundle.Spec{Since: o.Since, Key: o.Key, Dir: w.staging()}
@@ -307,7 +306,6 @@ func (o Options) old(a artifacts.Artifact, arch string) []bundle.FileSource {
 	return view.Reuse(a.SHA256)
 }
 
-// files returns the unpacked files of an artifact.
 func (o Options) files(w *work, a artifacts.Artifact, arch string) ([]bundle.FileSource, error) {
 	if old := o.old(a, arch); len(old) > 0 {
 		return old, nil

@@ -130,7 +130,6 @@ func (o Options) room(w *work, p plan, list []item) error {
 // phases is the number of phases: look-up, download and write.
 const phases = 3
 
-// step reports the progress of one phase.
 type step struct {
 	sink  workflow.Sink
 	phase string
@@ -172,7 +171,6 @@ func (s *step) again(err error) {
 	s.send(workflow.Event{Type: workflow.PhaseWaiting, Message: "a server", Why: err.Error()})
 }
 
-// end ends the phase and returns the error.
 func (s *step) end(err error) error {
 	e := workflow.Event{Type: workflow.PhaseDone, Duration: time.Since(s.start).Seconds()}
 	if err != nil {

@@ -89,7 +89,6 @@ func (w *work) arrived(h v1.Hash) int64 {
 	return st.Size()
 }
 
-// unpack returns the files of a downloaded artifact.
 func (w *work) unpack(a artifacts.Artifact) ([]bundle.FileSource, error) {
 	h := v1.Hash{Algorithm: "sha256", Hex: a.SHA256}
 	origin := &bundle.Origin{Name: a.Name, Version: a.Version, URL: a.Home, SHA256: a.SHA256}

@@ -10,7 +10,6 @@ import (
 	"yunion.io/x/ocadm/internal/mysql"
 )
 
-// Progress is the progress of reading databases.
 type Progress struct {
 	// Done and Total are bytes of tables as the server estimates them. They are equal at the end.
 	Done, Total int64

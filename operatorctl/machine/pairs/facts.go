@@ -186,7 +186,6 @@ func remedyOfTwins(what string) string {
 	return "check whether both names in the file refer to the same machine; otherwise give each machine a different one"
 }
 
-// median returns the median offset of the clocks.
 func median(all map[string]Facts) time.Duration {
 	var offsets []time.Duration
 	for _, f := range all {

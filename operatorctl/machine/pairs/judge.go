@@ -39,7 +39,6 @@ type loss struct {
 	here, there bool
 }
 
-// end is one end of a path.
 type end struct {
 	name                 string
 	controlPlane, joined bool
