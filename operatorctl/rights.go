@@ -17,6 +17,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/internal/wait"
 )
 
 // watched returns the namespaces to watch, and those of asked where the operator has no permissions now.
@@ -84,14 +85,7 @@ const rightsInterval = time.Minute
 // operator can watch more.
 func granted(cfg *rest.Config, refused []string, o Options) func(context.Context) error {
 	return func(ctx context.Context) error {
-		tick := time.NewTicker(rightsInterval)
-		defer tick.Stop()
-		for {
-			select {
-			case <-ctx.Done():
-				return nil
-			case <-tick.C:
-			}
+		for wait.Sleep(ctx, rightsInterval) == nil {
 			// Errors are ignored: the next tick tries again.
 			if now, err := allowed(ctx, cfg, refused); err == nil && len(now) > 0 {
 				return fmt.Errorf("restarting to watch namespaces %q, for which permissions were granted", now)
@@ -105,6 +99,7 @@ func granted(cfg *rest.Config, refused []string, o Options) func(context.Context
 				}
 			}
 		}
+		return nil
 	}
 }
 

@@ -6,6 +6,7 @@ package apiclient
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -24,6 +25,7 @@ import (
 
 	"yunion.io/x/ocadm/cluster/restapi"
 	"yunion.io/x/ocadm/internal/kube"
+	"yunion.io/x/ocadm/internal/wait"
 )
 
 type Options struct {
@@ -63,10 +65,7 @@ func New(o Options) (*Client, error) {
 	if o.Token = strings.TrimSpace(o.Token); o.Token == "" || strings.ContainsAny(o.Token, " \r\n\t") {
 		return nil, unusable("the token is missing, or contains white space", "give --api-token-file FILE, or OCADM_API_TOKEN; for example kubectl -n onecloud create token NAME >FILE")
 	}
-	c := &Client{base: base, token: o.Token, scheme: kube.Scheme(), patience: o.Patience}
-	if c.patience == 0 {
-		c.patience = usualPatience
-	}
+	c := &Client{base: base, token: o.Token, scheme: kube.Scheme(), patience: cmp.Or(o.Patience, usualPatience)}
 	c.http, err = transport(o, c.patience)
 	return c, err
 }
@@ -147,12 +146,12 @@ func (c *Client) open(ctx context.Context, r request) (*http.Response, error) {
 		if answer.StatusCode < http.StatusBadRequest {
 			return answer, nil
 		}
-		wait, again := later(answer)
+		delay, again := later(answer)
 		err = read(c.base, answer)
 		if !again {
 			return nil, err
 		}
-		if pause(ctx, wait) != nil {
+		if wait.Sleep(ctx, delay) != nil {
 			return nil, err
 		}
 	}
@@ -165,17 +164,6 @@ func later(answer *http.Response) (time.Duration, bool) {
 	}
 	seconds, err := strconv.Atoi(answer.Header.Get("Retry-After"))
 	return time.Duration(max(seconds, 1)) * time.Second, err == nil
-}
-
-func pause(ctx context.Context, d time.Duration) error {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	case <-t.C:
-		return nil
-	}
 }
 
 // maxAnswer exceeds any answer: a page of 500 resources of the maximum size is not served.

@@ -11,6 +11,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
+
+	"yunion.io/x/ocadm/internal/wait"
 )
 
 const (
@@ -63,18 +65,14 @@ func (s *samples) run(ctx context.Context, log *slog.Logger) error {
 	if s.from == nil {
 		return nil
 	}
-	tick := time.NewTicker(sampleEvery)
-	defer tick.Stop()
 	for {
 		families, err := s.from.Gather()
 		if err != nil { // the families that could be read are there
 			log.Debug("reading metrics for the page", "err", err)
 		}
 		s.add(read(time.Now(), families))
-		select {
-		case <-ctx.Done():
+		if wait.Sleep(ctx, sampleEvery) != nil {
 			return nil
-		case <-tick.C:
 		}
 	}
 }

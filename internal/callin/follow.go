@@ -16,6 +16,7 @@ import (
 
 	"yunion.io/x/ocadm/internal/exec"
 	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/wait"
 	"yunion.io/x/ocadm/internal/workflow"
 )
 
@@ -92,10 +93,8 @@ func Follow(ctx context.Context, run exec.Runner, c exec.Command, try int, out i
 		if send(ctx, end) == nil {
 			break
 		}
-		select {
-		case <-ctx.Done():
-			return status, context.Cause(ctx)
-		case <-time.After(lastPause):
+		if err := wait.Sleep(ctx, lastPause); err != nil {
+			return status, err
 		}
 	}
 	return status, nil

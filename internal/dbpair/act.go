@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"yunion.io/x/ocadm/internal/mysql"
+	"yunion.io/x/ocadm/internal/wait"
 )
 
 // follow carries out a decision about the server. It writes the record first, except for the first primary: if the answer to that write were lost, the
@@ -180,10 +181,8 @@ func (a *Agent) drain(ctx context.Context, db *mysql.Admin) error {
 			return fmt.Errorf("applying the received changes: %s", r.Error)
 		}
 		a.alive.Store(time.Now().UnixNano())
-		select {
-		case <-ctx.Done():
+		if wait.Sleep(ctx, 50*time.Millisecond) != nil { // a server has no event to wait for
 			return ctx.Err()
-		case <-time.After(50 * time.Millisecond): // a server has no event to wait for
 		}
 	}
 }

@@ -17,6 +17,7 @@ import (
 	"yunion.io/x/ocadm/internal/disk"
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/internal/pki"
+	"yunion.io/x/ocadm/internal/wait"
 )
 
 // CodeNoIssuer is the finding code of a certificate that cannot be issued because the CA key is elsewhere.
@@ -100,8 +101,6 @@ func (i Issuer) Renew(now time.Time) (why string, err error) {
 
 // Keep renews the certificate in time, until ctx ends.
 func (i Issuer) Keep(ctx context.Context, every time.Duration) {
-	tick := time.NewTicker(every)
-	defer tick.Stop()
 	for {
 		switch why, err := i.Renew(time.Now()); {
 		case err != nil:
@@ -109,10 +108,8 @@ func (i Issuer) Keep(ctx context.Context, every time.Duration) {
 		case why != "":
 			slog.Info("the depot has a new certificate", "because", why)
 		}
-		select {
-		case <-ctx.Done():
+		if wait.Sleep(ctx, every) != nil {
 			return
-		case <-tick.C:
 		}
 	}
 }

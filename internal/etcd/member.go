@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+
+	"yunion.io/x/ocadm/internal/wait"
 )
 
 // ErrOtherLearner means that another member is joining already: etcd allows one at a time.
@@ -74,10 +76,8 @@ func whenWell(ctx context.Context, change func(context.Context) error) error {
 			return err
 		}
 		unanswered = unanswered || !errors.Is(err, rpctypes.ErrUnhealthy)
-		select {
-		case <-ctx.Done():
+		if wait.Sleep(ctx, time.Second) != nil {
 			return err
-		case <-time.After(time.Second):
 		}
 	}
 }

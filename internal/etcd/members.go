@@ -13,6 +13,8 @@ import (
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"yunion.io/x/ocadm/internal/wait"
 )
 
 type Listed struct {
@@ -102,10 +104,8 @@ func (c *Client) Promote(ctx context.Context, m Listed) error {
 		if !errors.Is(err, rpctypes.ErrMemberLearnerNotReady) && !IsUnavailable(err) {
 			return fmt.Errorf("promoting member %s of etcd: %w", m.Name, err)
 		}
-		select {
-		case <-ctx.Done():
+		if wait.Sleep(ctx, time.Second) != nil {
 			return fmt.Errorf("promoting member %s of etcd: %w", m.Name, err)
-		case <-time.After(time.Second):
 		}
 	}
 }

@@ -14,6 +14,8 @@ import (
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"yunion.io/x/ocadm/internal/wait"
 )
 
 // worthwhile is the minimum that a defragmentation must free, since a member serves no requests meanwhile.
@@ -148,10 +150,8 @@ func (c *Client) squeeze(ctx context.Context, m member) (after int64, err error)
 			return after, err
 		}
 		last = after
-		select {
-		case <-ctx.Done():
+		if wait.Sleep(ctx, time.Second) != nil {
 			return after, ctx.Err()
-		case <-time.After(time.Second):
 		}
 	}
 	return after, nil

@@ -17,6 +17,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"yunion.io/x/ocadm/internal/wait"
 )
 
 // Command is one program to run. Secrets go through Stdin, a file or Env, never through Args.
@@ -86,10 +88,8 @@ func (m Machine) Run(ctx context.Context, c Command) (Result, error) {
 		if !errors.Is(err, syscall.ETXTBSY) || try == busyTries {
 			return r, err
 		}
-		select {
-		case <-ctx.Done():
+		if wait.Sleep(ctx, busyDelay) != nil {
 			return r, err
-		case <-time.After(busyDelay):
 		}
 	}
 }

@@ -17,6 +17,8 @@ import (
 	"os"
 	"strconv"
 	"time"
+
+	"yunion.io/x/ocadm/internal/wait"
 )
 
 // Fetcher downloads files. Its zero value uses the defaults.
@@ -148,10 +150,8 @@ func (f Fetcher) retry(ctx context.Context, try func() (brought int64, err error
 		if f.Again != nil {
 			f.Again(err)
 		}
-		select {
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		case <-time.After(max(pause, asked(err))):
+		if err := wait.Sleep(ctx, max(pause, asked(err))); err != nil {
+			return err
 		}
 		pause *= 2
 	}

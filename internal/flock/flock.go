@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"yunion.io/x/ocadm/internal/wait"
 )
 
 // Interval is the interval between attempts to take a lock that another process holds.
@@ -19,8 +21,6 @@ const Interval = 100 * time.Millisecond
 // Take locks a file; how is unix.LOCK_EX or unix.LOCK_SH. If another process holds the lock, waiting is called once, unless it is nil. Closing the
 // file releases the lock.
 func Take(ctx context.Context, f *os.File, how int, waiting func()) error {
-	tick := time.NewTicker(Interval)
-	defer tick.Stop()
 	for {
 		err := unix.Flock(int(f.Fd()), how|unix.LOCK_NB)
 		if err == nil || !errors.Is(err, unix.EWOULDBLOCK) {
@@ -30,10 +30,8 @@ func Take(ctx context.Context, f *os.File, how int, waiting func()) error {
 			waiting()
 			waiting = nil
 		}
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("waiting for another process: %w", context.Cause(ctx))
-		case <-tick.C:
+		if err := wait.Sleep(ctx, Interval); err != nil {
+			return fmt.Errorf("waiting for another process: %w", err)
 		}
 	}
 }

@@ -19,6 +19,8 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
+
+	"yunion.io/x/ocadm/internal/wait"
 )
 
 // retryDelay is the pause after a list or watch that the API server refused or cut off immediately.
@@ -63,7 +65,7 @@ func follow(ctx context.Context, c client.WithWatch, source int, like client.Obj
 			send(ctx, out, contents{source: source, trouble: trouble(err)})
 		}
 		if refused || time.Since(began) < retryDelay { // an API server may end every watch at once: after etcd was restored, all versions are too old for it
-			pause(ctx, retryDelay)
+			_ = wait.Sleep(ctx, retryDelay)
 		}
 	}
 }
@@ -120,15 +122,6 @@ func listAndWatch(ctx context.Context, c client.WithWatch, source int, like clie
 func send(ctx context.Context, out chan<- contents, c contents) {
 	select {
 	case out <- c:
-	case <-ctx.Done():
-	}
-}
-
-func pause(ctx context.Context, d time.Duration) {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
 	case <-ctx.Done():
 	}
 }

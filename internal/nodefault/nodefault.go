@@ -22,6 +22,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"yunion.io/x/ocadm/internal/exec"
+	"yunion.io/x/ocadm/internal/wait"
 )
 
 type Kind string
@@ -85,12 +86,7 @@ func (f Fault) Run(ctx context.Context) error {
 	if _, err := f.Exec.Run(ctx, exec.Command{Path: "systemd-run", Args: arguments(s, f.For)}); err != nil {
 		return fmt.Errorf("starting the fault: %w", errors.Join(err, f.stop(ctx)))
 	}
-	over := time.NewTimer(f.For)
-	defer over.Stop()
-	select {
-	case <-over.C:
-	case <-ctx.Done():
-	}
+	_ = wait.Sleep(ctx, f.For)
 	return f.stop(ctx)
 }
 

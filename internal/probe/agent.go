@@ -20,6 +20,8 @@ import (
 
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
+
+	"yunion.io/x/ocadm/internal/wait"
 )
 
 const (
@@ -243,12 +245,8 @@ func packets(ctx context.Context, l Listen, t Target, port int, all bool) (int, 
 				failed = errors.New(cause(err))
 			}
 		}
-		wait := time.NewTimer(pause)
-		select {
-		case <-wait.C:
-		case <-ctx.Done():
-			wait.Stop()
-			return mtu, context.Cause(ctx)
+		if err := wait.Sleep(ctx, pause); err != nil {
+			return mtu, err
 		}
 	}
 	return mtu, failed

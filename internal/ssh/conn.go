@@ -13,6 +13,7 @@ import (
 	"golang.org/x/crypto/ssh"
 
 	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/wait"
 )
 
 // A machine that does not answer within dialTimeout counts as unreachable; one that misses two keep-alives counts as gone.
@@ -165,30 +166,20 @@ func explain(ctx context.Context, t Target, err error) error {
 
 // keepAlive closes a connection whose other end is gone.
 func keepAlive(ctx context.Context, c *ssh.Client) {
-	tick := time.NewTicker(aliveEvery)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		}
+	for wait.Sleep(ctx, aliveEvery) == nil {
 		answered := make(chan error, 1)
 		go func() {
 			_, _, err := c.SendRequest("keepalive@openssh.com", true, nil)
 			answered <- err
 		}()
-		late := time.NewTimer(aliveTimeout)
 		select {
 		case <-ctx.Done():
-			late.Stop()
 			return
 		case err := <-answered:
-			late.Stop()
 			if err != nil {
 				return
 			}
-		case <-late.C:
+		case <-time.After(aliveTimeout):
 			_ = c.Close()
 			return
 		}

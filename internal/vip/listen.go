@@ -14,6 +14,8 @@ import (
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"yunion.io/x/ocadm/internal/wait"
 )
 
 // hearing is three times the interval at which most routers advertise themselves.
@@ -121,10 +123,8 @@ func Answers(ctx context.Context, address string) (mac string, err error) {
 	}
 	for range 30 { // the kernel asks three times, a second apart
 		_, _ = conn.Write([]byte{0}) // a refusal is an answer, too: it shows in the table
-		select {
-		case <-ctx.Done():
+		if wait.Sleep(ctx, 100*time.Millisecond) != nil {
 			return "", ctx.Err()
-		case <-time.After(100 * time.Millisecond):
 		}
 		if list, err = neighbours(ip); err != nil {
 			return "", err

@@ -100,6 +100,16 @@ func All(ctx context.Context, report func(what, why string), waits ...Wait) erro
 	return errors.Join(errs...)
 }
 
+// Sleep pauses. If ctx ends before d is over, it returns the cause at once.
+func Sleep(ctx context.Context, d time.Duration) error {
+	select {
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-time.After(d):
+		return nil
+	}
+}
+
 // Until calls check at an interval until it is done. An error of check is a reason to keep waiting; only the end of ctx ends the wait.
 func Until(ctx context.Context, what string, interval time.Duration, check func(context.Context) (done bool, why string, err error),
 	report func(why string)) error {

@@ -12,6 +12,7 @@ import (
 
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/internal/mysql"
+	"yunion.io/x/ocadm/internal/wait"
 )
 
 type verdict struct {
@@ -93,18 +94,14 @@ func (f forbearance) over(since time.Time) bool {
 
 // reach connects to a database server. While the operation is lenient, it retries an unreachable one.
 func (r *Run) reach(ctx context.Context, connect func() error) error {
-	tick := time.NewTicker(tick)
-	defer tick.Stop()
 	for {
 		err := connect()
 		var e *mysql.Error
 		if err == nil || !errors.As(err, &e) || e.Class != mysql.Unreachable || !time.Now().Before(r.lenient()) {
 			return err
 		}
-		select {
-		case <-ctx.Done():
+		if wait.Sleep(ctx, tick) != nil {
 			return err
-		case <-tick.C:
 		}
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/event"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/internal/wait"
 )
 
 // launcher runs operations in this process, concurrently with the reconciles.
@@ -75,12 +76,7 @@ func (r *launcher) perform(ctx context.Context, x *execution, one *running) {
 	log.Info("operation ended", "phase", string(end.Phase), "message", end.Message)
 	if err != nil {
 		log.Warn("operation", "error", err)
-		pause := time.NewTimer(retryDelay)
-		defer pause.Stop()
-		select {
-		case <-ctx.Done():
-		case <-pause.C:
-		}
+		_ = wait.Sleep(ctx, retryDelay)
 	}
 	one.abort(nil)
 	r.mu.Lock()

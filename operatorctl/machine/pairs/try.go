@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"yunion.io/x/ocadm/internal/probe"
+	"yunion.io/x/ocadm/internal/wait"
 )
 
 const (
@@ -129,10 +130,7 @@ func tryGroup(ctx context.Context, all []Member, g group, run string) map[int]*t
 		}
 		return nil
 	})
-	select {
-	case <-time.After(onTheWay):
-	case <-ctx.Done():
-	}
+	_ = wait.Sleep(ctx, onTheWay)
 	each(func(_ int, s *session, t *tried) error {
 		_ = s.in.Close()
 		var a probe.Arrived
