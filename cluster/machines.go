@@ -3,6 +3,7 @@
 package cluster
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -91,12 +92,8 @@ func ReadMachines(name string, data []byte, namespace, cloud string) ([]Machine,
 			wrong = append(wrong, which+": "+err.Error())
 			continue
 		}
-		if m.Namespace == "" {
-			m.Namespace = namespace
-		}
-		if m.Spec.Cloud == "" {
-			m.Spec.Cloud = cloud
-		}
+		m.Namespace = cmp.Or(m.Namespace, namespace)
+		m.Spec.Cloud = cmp.Or(m.Spec.Cloud, cloud)
 		key := m.Spec.Infrastructure.SSH.HostKey
 		switch {
 		case m.Name == "":

@@ -3,6 +3,7 @@
 package cluster
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -104,9 +105,7 @@ func (x *moving) open(ctx context.Context, cr *v1alpha1.OnecloudCluster) error {
 	if err != nil {
 		return err
 	}
-	if id == "" {
-		id = string(cr.UID)
-	}
+	id = cmp.Or(id, string(cr.UID))
 	if x.To.TLS.Mode == "" {
 		x.To.TLS = cr.Spec.MySQL.TLS
 	}

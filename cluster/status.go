@@ -125,9 +125,7 @@ func statusOf(object map[string]any) (Status, error) {
 	switch {
 	case cr.DeletionTimestamp != nil:
 		s.Message = "it is being deleted"
-		if s.Phase == "" {
-			s.Phase = string(v1alpha1.PhaseDeleting)
-		}
+		s.Phase = cmp.Or(s.Phase, string(v1alpha1.PhaseDeleting))
 	case ready == nil:
 		s.Message = "the operator has not reconciled it yet"
 	case cr.Status.ObservedGeneration < cr.Generation:

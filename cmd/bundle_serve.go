@@ -4,6 +4,7 @@ package cmd
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -58,9 +59,7 @@ func newBundleServe(a *app) *cobra.Command {
 }
 
 func (a *app) serveBundle(ctx context.Context, b *bundle.Bundle, s bundleServer) error {
-	if s.directory == "" {
-		s.directory = b.Name() + ".depot"
-	}
+	s.directory = cmp.Or(s.directory, b.Name()+".depot")
 	if err := checkSignature(b, "--key", s.key); err != nil {
 		return err
 	}

@@ -3,6 +3,7 @@
 package cmd
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -43,9 +44,7 @@ func newBundleDiff(a *app) *cobra.Command {
 }
 
 func diff(older, newer *bundle.Bundle, arch string) (d bundle.Difference, err error) {
-	if arch == "" {
-		arch = newer.Contents().Info.Arch
-	}
+	arch = cmp.Or(arch, newer.Contents().Info.Arch)
 	if older, err = older.On(arch); err != nil {
 		return d, err
 	}

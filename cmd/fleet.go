@@ -64,9 +64,7 @@ func (f *fleetFlags) options(ctx context.Context, a *app, dryRun bool) (o fleet.
 	if err != nil {
 		return o, nil, err
 	}
-	if f.dir == "" {
-		f.dir = strings.TrimSuffix(f.file, filepath.Ext(f.file)) + ".fleet"
-	}
+	f.dir = cmp.Or(f.dir, strings.TrimSuffix(f.file, filepath.Ext(f.file))+".fleet")
 	program, err := os.Executable()
 	if err != nil {
 		return o, nil, fmt.Errorf("finding this program: %w", err)

@@ -3,6 +3,7 @@
 package cmd
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -132,10 +133,7 @@ func showInventory(w io.Writer, is removal.Inventory, volumes bool) {
 		if v.Database {
 			what += "; " + databaseOn(v)
 		}
-		claim := v.Claim
-		if claim == "" {
-			claim = v.Name + " (no claim)"
-		}
+		claim := cmp.Or(v.Claim, v.Name+" (no claim)")
 		say("  volume   %s, %s, %s: %s", claim, v.Size, v.Path, what)
 	}
 }

@@ -3,6 +3,7 @@
 package cmd
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -28,10 +29,7 @@ const firstProcess = 1
 // newOperatorWork returns the command of an operation's Job.
 func newOperatorWork(a *app) *cobra.Command {
 	var secrets, kubeconfig string
-	namespace, pod := os.Getenv("POD_NAMESPACE"), os.Getenv("POD_NAME")
-	if namespace == "" {
-		namespace = cluster.DefaultNamespace
-	}
+	namespace, pod := cmp.Or(os.Getenv("POD_NAMESPACE"), cluster.DefaultNamespace), os.Getenv("POD_NAME")
 	c := &cobra.Command{
 		Use: "work OPERATION", Short: "Run an operation on a machine", Hidden: true,
 		Long: "Runs an operation on a machine to its end, as the pod of its Job. As the first process of a container it runs itself again, forwards signals\n" +

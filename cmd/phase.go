@@ -3,6 +3,7 @@
 package cmd
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 
@@ -39,9 +40,7 @@ func addPhases(parent *cobra.Command, a *app, p plan, path string, phases []host
 				return a.runPlan(c, p, f)
 			},
 		}
-		if c.Long == "" {
-			c.Long = ph.Short + "."
-		}
+		c.Long = cmp.Or(c.Long, ph.Short+".")
 		line := "  ocadm " + p.name + " phase " + strings.ReplaceAll(name, "/", " ")
 		switch strings.Count(c.Example, "ocadm ") {
 		case 0:

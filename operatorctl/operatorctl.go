@@ -6,6 +6,7 @@
 package operatorctl
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -21,9 +22,7 @@ import (
 
 // Run runs the operator until ctx ends.
 func Run(ctx context.Context, cfg *rest.Config, o Options) error {
-	if o.Log == nil {
-		o.Log = slog.Default()
-	}
+	o.Log = cmp.Or(o.Log, slog.Default())
 	current := updateDefinitions(ctx, cfg, o.Log)
 	namespaces, refused, err := watched(ctx, cfg, o.Namespaces, o.Log)
 	if err != nil {

@@ -3,6 +3,7 @@
 package clickhouse
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -120,9 +121,7 @@ func (c Config) newError(op string, err error, secrets ...string) *Error {
 	e := &Error{Op: op, Server: c.Addr(), User: c.user()}
 	if x, ok := errors.AsType[*ch.Exception](err); ok {
 		e.Code, e.Class = int(x.Code), codes[x.Code]
-		if e.Class == "" {
-			e.Class = Other
-		}
+		e.Class = cmp.Or(e.Class, Other)
 		e.Detail = fmt.Sprintf("%s (%d)", message(x), e.Code) + remedies[e.Class]
 		if e.Class == NotUnderstood { // the server's message quotes the statement
 			e.Detail = fmt.Sprintf("the server rejects the syntax of the statement (%d); ClickHouse 20.5 or newer is required", e.Code)

@@ -3,6 +3,7 @@
 package dbpair
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -152,9 +153,7 @@ func (a *Agent) report(ctx context.Context, server mysql.Replication, d Decision
 	if l.mode == Replica {
 		m.Last, m.Applied = server.Received, server.Applied
 	}
-	if m.Error == "" {
-		m.Error = a.problem
-	}
+	m.Error = cmp.Or(m.Error, a.problem)
 	a.keeper.confess(&m)
 	if l.progress.lacking != "" { // so that the primary goes on alone before the copy is replaced
 		m.Applying, m.Error = false, l.progress.lacking

@@ -104,9 +104,7 @@ func (c *Client) EnsureEndpoint(ctx context.Context, s *Snapshot, want Endpoint)
 		}
 		changed = true
 	}
-	if want.CertificateID == "" {
-		want.CertificateID = same[keep].CertificateID
-	}
+	want.CertificateID = cmp.Or(want.CertificateID, same[keep].CertificateID)
 	updated, err := c.updateEndpoint(ctx, s, op, same[keep], want.URL, want.Enabled, want.CertificateID)
 	return changed || updated, err
 }

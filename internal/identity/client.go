@@ -83,9 +83,7 @@ func New(o Options) (*Client, error) {
 	o.Domain = cmp.Or(o.Domain, "Default")
 	o.Project = cmp.Or(o.Project, "system")
 	o.UserAgent = cmp.Or(o.UserAgent, defaultUserAgent)
-	if o.Timeout == 0 {
-		o.Timeout = defaultTimeout
-	}
+	o.Timeout = cmp.Or(o.Timeout, defaultTimeout)
 	if o.Now == nil {
 		o.Now = time.Now
 	}

@@ -6,6 +6,7 @@
 package options
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -146,9 +147,7 @@ func fill(fsys fs.FS, name string, t Table, within []string) error {
 			if o.Alias != "" {
 				same := o
 				same.Alias = ""
-				if same.Stored == "" {
-					same.Stored = key
-				}
+				same.Stored = cmp.Or(same.Stored, key)
 				t[o.Alias] = same
 			}
 		}

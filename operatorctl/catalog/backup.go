@@ -3,6 +3,7 @@
 package catalog
 
 import (
+	"cmp"
 	"slices"
 
 	batchv1 "k8s.io/api/batch/v1"
@@ -49,9 +50,7 @@ func backupEnv(in component.Inputs) []corev1.EnvVar {
 
 // nearEtcd prefers nodes with snapshots of etcd. A volume may tie the pod to another node, and a user's node affinity wins.
 func nearEtcd(pod *corev1.PodSpec) {
-	if pod.Affinity == nil {
-		pod.Affinity = &corev1.Affinity{}
-	}
+	pod.Affinity = cmp.Or(pod.Affinity, &corev1.Affinity{})
 	if pod.Affinity.NodeAffinity != nil {
 		return
 	}

@@ -4,6 +4,7 @@
 package catalog
 
 import (
+	"cmp"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -184,9 +185,7 @@ func service(port int32, c component.Component) component.Component {
 	if c.Config.Groups == nil {
 		c.Config.Groups = apiGroups
 	}
-	if c.Service == nil {
-		c.Service = &component.Service{}
-	}
+	c.Service = cmp.Or(c.Service, &component.Service{})
 	c.Service.Ports = apiPort(port).Ports
 	if c.Endpoints == nil {
 		c.Endpoints = []component.Endpoint{{Service: c.Name, Type: c.Name}}

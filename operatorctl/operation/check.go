@@ -3,6 +3,7 @@
 package operation
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -191,10 +192,7 @@ const keepOrRestore = "ocadm cluster backup restore FILE; or, to keep the curren
 // migratedSince checks which databases have changed since the cloud left a release, and whether the user has decided what to do about them. lines
 // describes what the cloud loses if they are restored.
 func migratedSince(ctx context.Context, r *Run, cloud *v1alpha1.OnecloudCluster, to *release.Release) (lines []string, out finding.List) {
-	p := r.Operation.Spec.Rollback
-	if p == nil {
-		p = &v1alpha1.RollbackParameters{}
-	}
+	p := cmp.Or(r.Operation.Spec.Rollback, &v1alpha1.RollbackParameters{})
 	remedy := fmt.Sprintf("ocadm cluster rollback --to %d --restore-databases: the cloud loses what was written since, which is saved in databases ocadm_saved_…; "+
 		"or, to leave the databases as they are: --keep-databases", to.Revision)
 	if p.KeepDatabases {

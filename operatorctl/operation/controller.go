@@ -65,9 +65,7 @@ func New(o Options) *Controller {
 	}
 	o.Settle, o.Silence = cmp.Or(o.Settle, DefaultSettle), cmp.Or(o.Silence, DefaultSilence)
 	o.MachinesAtOnce = cmp.Or(o.MachinesAtOnce, DefaultMachinesAtOnce)
-	if o.Log == nil {
-		o.Log = slog.Default()
-	}
+	o.Log = cmp.Or(o.Log, slog.Default())
 	st := &store{o}
 	return &Controller{
 		store: st, jobs: &jobs{st}, programs: &programs{store: st, signs: map[types.UID]sign{}},

@@ -3,6 +3,7 @@
 package operation
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -37,9 +38,7 @@ func (r *Run) openVault(ctx context.Context, cloud *v1alpha1.OnecloudCluster) (v
 	if v.CloudID, err = archive.CredentialsID(ctx, r.Direct, client.ObjectKeyFromObject(cloud)); err != nil {
 		return v, false, err
 	}
-	if v.CloudID == "" {
-		v.CloudID = string(cloud.UID)
-	}
+	v.CloudID = cmp.Or(v.CloudID, string(cloud.UID))
 	owner := backup.Cloud{ID: v.CloudID, Namespace: cloud.Namespace, Name: cloud.Name}
 	err = r.reach(ctx, func() (err error) {
 		v.Admin, err = archive.Connect(ctx, r.Direct, cloud.Namespace, cloud.Spec.MySQL, owner, r.Connections.Dial)

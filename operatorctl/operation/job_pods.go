@@ -67,9 +67,7 @@ func setLost(s *v1alpha1.OnecloudOperationStatus, all []string) {
 	if len(all) == 0 {
 		return
 	}
-	if s.Worker == nil {
-		s.Worker = &v1alpha1.OperationWorker{}
-	}
+	s.Worker = cmp.Or(s.Worker, &v1alpha1.OperationWorker{})
 	s.Worker.Lost = all
 }
 

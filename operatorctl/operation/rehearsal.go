@@ -183,9 +183,7 @@ func (h *rehearsal) migrateAll(ctx context.Context) error {
 		if s.component.Name == component.IdentityService {
 			continue
 		}
-		if s.skip == "" {
-			s.skip = why
-		}
+		s.skip = cmp.Or(s.skip, why)
 		g.Go(func() error {
 			_, err := h.migrate(ctx, s)
 			return err
@@ -223,9 +221,7 @@ func (h *rehearsal) migrate(ctx context.Context, s subject) (v1alpha1.Rehearsed,
 	if err != nil {
 		return out, err
 	}
-	if end.ran.Duration == 0 {
-		end.ran.Duration = time.Since(began)
-	}
+	end.ran.Duration = cmp.Or(end.ran.Duration, time.Since(began))
 	out.Duration = end.ran.Round(100 * time.Millisecond).String()
 	if out.Result = v1alpha1.RehearsalPassed; !end.ok {
 		out.Result, out.Message = v1alpha1.RehearsalFailed, h.hide(end.why)

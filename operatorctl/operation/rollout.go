@@ -3,6 +3,7 @@
 package operation
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -44,9 +45,7 @@ func moving(work func(context.Context, mover) error) func(context.Context, *Run,
 // steer changes the rollout and waits until the reconciler follows.
 func (m mover) steer(ctx context.Context, change func(*v1alpha1.Rollout)) error {
 	err := m.Update(ctx, func(s *v1alpha1.OnecloudOperationStatus) {
-		if s.Rollout == nil {
-			s.Rollout = &v1alpha1.Rollout{}
-		}
+		s.Rollout = cmp.Or(s.Rollout, &v1alpha1.Rollout{})
 		change(s.Rollout)
 		s.Rollout.Steer++
 	})
@@ -167,9 +166,7 @@ func (m mover) keepWayBack(ctx context.Context, cloud *v1alpha1.OnecloudCluster,
 		if s.Rollout.Undo, s.Rollout.Of = string(back), of; len(absent) == 0 {
 			return
 		}
-		if s.Databases == nil {
-			s.Databases = &v1alpha1.OperationDatabases{}
-		}
+		s.Databases = cmp.Or(s.Databases, &v1alpha1.OperationDatabases{})
 		s.Databases.Absent = absent
 	})
 }

@@ -3,6 +3,7 @@
 package operation
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -56,10 +57,7 @@ func reverse(order []v1alpha1.Wave) (out []Step) {
 
 // updatePatch returns what an update changes in the cloud, and what undoes it.
 func updatePatch(_ context.Context, r *Run, cloud *v1alpha1.OnecloudCluster) (patch, undo map[string]any, of int, err error) {
-	p := r.Operation.Spec.Update
-	if p == nil {
-		p = &v1alpha1.UpdateParameters{}
-	}
+	p := cmp.Or(r.Operation.Spec.Update, &v1alpha1.UpdateParameters{})
 	spec, before := map[string]any{}, map[string]any{}
 	set := func(key, was, want string) {
 		if want != "" {

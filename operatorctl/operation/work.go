@@ -72,9 +72,7 @@ func (w Worker) take(ctx context.Context, key client.ObjectKey) (*v1alpha1.Onecl
 			return fmt.Errorf("this ocadm does not support action %q", o.Spec.Action)
 		}
 		before := o.DeepCopy()
-		if o.Status.Worker == nil {
-			o.Status.Worker = &v1alpha1.OperationWorker{}
-		}
+		o.Status.Worker = cmp.Or(o.Status.Worker, &v1alpha1.OperationWorker{})
 		o.Status.Worker.Pod = w.Pod
 		o.Status.Worker.Number++
 		(&execution{action: action, run: &Run{Operation: o}}).begin(&o.Status)

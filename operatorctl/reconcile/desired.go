@@ -3,6 +3,7 @@
 package reconcile
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"errors"
@@ -141,9 +142,7 @@ func (r *Reconciler) draft(ctx context.Context, m *cloud, s State, passwords com
 		d.Components = append(d.Components, &target{Resolved: d.Cluster.Components[name], paused: s.Paused.components[name], err: s.outcome(name).err})
 	}
 	renderAll(s, d)
-	if s.Releases.past == nil {
-		s.Releases.past = &release.From{}
-	}
+	s.Releases.past = cmp.Or(s.Releases.past, &release.From{})
 	d.release.calm = map[string]string{}
 	for _, e := range planEffects(s, d) {
 		d.release.calm[e.Key] = e.Hash

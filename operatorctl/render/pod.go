@@ -203,9 +203,7 @@ func placement(s *corev1.PodSpec, in component.Inputs) error {
 	case r.Workload.Kind == component.DaemonSet && len(roles) == 1:
 		s.NodeSelector = with(s.NodeSelector, v1alpha1.NodeRolePrefix+role, v1alpha1.Enable)
 	case s.Affinity == nil || s.Affinity.NodeAffinity == nil:
-		if s.Affinity == nil {
-			s.Affinity = &corev1.Affinity{}
-		}
+		s.Affinity = cmp.Or(s.Affinity, &corev1.Affinity{})
 		s.Affinity.NodeAffinity = nodesWith(roles)
 	}
 	return nil

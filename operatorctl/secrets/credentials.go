@@ -4,6 +4,7 @@
 package secrets
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"fmt"
@@ -61,9 +62,7 @@ func (v Values) fill(data map[string][]byte, missing []string) error {
 			value = v.ID
 			v.nameAgain(data)
 		}
-		if value == "" {
-			value = v.Earlier[k]
-		}
+		value = cmp.Or(value, v.Earlier[k])
 		if value == "" {
 			var err error
 			if value, err = Password(passwordLength(k)); err != nil {

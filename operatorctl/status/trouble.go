@@ -3,6 +3,7 @@
 package status
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"time"
@@ -87,10 +88,7 @@ func LastWords(p corev1.Pod) string {
 // ended describes how a container last terminated, in the same words in every round of a crash loop.
 func ended(s corev1.ContainerStatus) string {
 	what := fmt.Sprintf("container %s: %s", s.Name, kube.CrashLoop)
-	t := s.State.Terminated
-	if t == nil {
-		t = s.LastTerminationState.Terminated
-	}
+	t := cmp.Or(s.State.Terminated, s.LastTerminationState.Terminated)
 	if t == nil {
 		return what
 	}
