@@ -131,7 +131,6 @@ func valueOrNone(value any) string {
 	return orNone(text(value))
 }
 
-// keys writes the Secret with the keys of the object store.
 func (s Schedule) keys(ctx context.Context, c client.Client) error {
 	key := client.ObjectKey{Namespace: s.Key.Namespace, Name: s.S3.Secret}
 	err := c.Get(ctx, key, &corev1.Secret{})

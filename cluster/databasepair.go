@@ -38,7 +38,6 @@ type DatabaseStatus struct {
 	version string // of the record
 }
 
-// Promotion is a request for another primary.
 type Promotion struct {
 	// Server is the one to promote; "" means the replica.
 	Server string
@@ -61,7 +60,6 @@ type DatabaseMember struct {
 	Behind int64 `json:"behind"`
 }
 
-// EmbeddedDatabase reads the state of the embedded database of a namespace.
 func EmbeddedDatabase(ctx context.Context, c client.Reader, namespace string) (DatabaseStatus, error) {
 	s := DatabaseStatus{Namespace: namespace}
 	if err := c.Get(ctx, client.ObjectKey{Namespace: namespace, Name: dbpair.First}, &appsv1.StatefulSet{}); err != nil {
@@ -244,7 +242,6 @@ func CopyDatabase(ctx context.Context, c client.Client, namespace string, waitin
 	return WaitReplica(ctx, c, namespace, waiting)
 }
 
-// WaitReplica waits until the replica is in sync.
 func WaitReplica(ctx context.Context, c client.Client, namespace string, waiting func(what, why string)) (DatabaseStatus, error) {
 	return waitDatabase(ctx, c, namespace, waiting, func(s DatabaseStatus) (bool, error) { return s.Redundant, nil })
 }

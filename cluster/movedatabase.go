@@ -23,7 +23,6 @@ import (
 	"yunion.io/x/ocadm/operatorctl/operation"
 )
 
-// MoveDatabase moves the databases of a cloud to another server.
 type MoveDatabase struct {
 	Key client.ObjectKey
 	// To is the new server, with its password. Empty TLS settings keep the current values.
@@ -99,7 +98,6 @@ type moving struct {
 	halt halt
 }
 
-// open opens both servers.
 func (x *moving) open(ctx context.Context, cr *v1alpha1.OnecloudCluster) error {
 	id, err := archive.CredentialsID(ctx, x.client, x.Key)
 	if err != nil {
@@ -140,7 +138,6 @@ func (x *moving) list(ctx context.Context) (size int64, err error) {
 	return size, databaseFinding(err)
 }
 
-// look reads the cloud again.
 func (x *moving) look(ctx context.Context, _ workflow.Reporter) (err error) {
 	x.cloud, _, err = unmoved(ctx, x.client, x.Key, x.from)
 	return err

@@ -87,7 +87,6 @@ func Exports(vars []Variable) string {
 	return b.String()
 }
 
-// quote quotes text for a shell.
 func quote(s string) string {
 	safe := strings.IndexFunc(s, func(r rune) bool {
 		return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("-_./:@%+=,", r))

@@ -29,9 +29,8 @@ type ServiceOption struct {
 	Type    string   `json:"type,omitempty"`
 	Choices []string `json:"choices,omitempty"`
 	// Value is the effective value; nil if it is not known. A possible secret is hidden.
-	Value *string `json:"value,omitempty"`
-	// Source of the value.
-	Source string `json:"source"`
+	Value  *string `json:"value,omitempty"`
+	Source string  `json:"source"`
 	// Problem explains why the service would reject the value in the ConfigMap.
 	Problem string `json:"problem,omitempty"`
 }

@@ -40,9 +40,8 @@ type Status struct {
 	Message    string                     `json:"message,omitempty"`
 	Components []v1alpha1.ComponentStatus `json:"components"`
 	// NodesNotReady lists the nodes that are not Ready, with the reason; empty if all are, or if the operator may not read nodes.
-	NodesNotReady string `json:"nodesNotReady,omitempty"`
-	// Release in force.
-	Release v1alpha1.ReleaseStatus `json:"release,omitzero"`
+	NodesNotReady string                 `json:"nodesNotReady,omitempty"`
+	Release       v1alpha1.ReleaseStatus `json:"release,omitzero"`
 	// Operation is the one that changes the release of the cloud, with the waves reached so far.
 	Operation string `json:"operation,omitempty"`
 	// UpdateAvailable describes what another build of the operator would change, "" if nothing.
@@ -66,7 +65,6 @@ type Status struct {
 	rollout string
 }
 
-// Get reads the status of a cloud.
 func Get(ctx context.Context, c client.Client, key client.ObjectKey) (Status, error) {
 	u, err := get(ctx, c, key)
 	if err != nil {
@@ -181,7 +179,6 @@ func (s Status) Reason() string {
 	return s.Message
 }
 
-// Health describes whether the cloud is ready.
 func (s Status) Health() string {
 	switch {
 	case s.Ready && s.Blocked != "":

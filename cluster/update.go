@@ -237,7 +237,6 @@ func (u Update) patch(live *unstructured.Unstructured, newOperator bool) (map[st
 	return out, lines
 }
 
-// annotate adds an annotation to a merge patch.
 func annotate(patch map[string]any, key, value string) {
 	metadata, _ := patch["metadata"].(map[string]any)
 	if metadata == nil {

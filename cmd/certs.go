@@ -72,7 +72,6 @@ func newCertsCheck(a *app) *cobra.Command {
 	return c
 }
 
-// certsRenewed is the output of "certs renew -o json".
 type certsRenewed struct {
 	Node string `json:"node"`
 	stepsRun

@@ -27,7 +27,6 @@ type rotated struct {
 	stepsRun
 }
 
-// rotateFlags select a part of a rotation.
 type rotateFlags struct{ etcd, finish, revert, status bool }
 
 func newCertsRotate(a *app) *cobra.Command {

@@ -39,7 +39,6 @@ func newCluster(a *app) *cobra.Command {
 const settingsHelp = "Flags that are also settings of init, such as --kubeconfig, are read from OCADM_* variables and the file of --config if they are\n" +
 	"not given; see ocadm config."
 
-// cloudFlags are the flags of all commands that work on a cloud.
 type cloudFlags struct {
 	kubeconfig, name, namespace string
 	api                         apiFlags

@@ -23,7 +23,6 @@ const (
 	envAPIFingerprint = "OCADM_API_FINGERPRINT"
 )
 
-// apiFlags select the REST API.
 type apiFlags struct {
 	url, tokenFile, caFile, fingerprint string
 }
@@ -66,7 +65,6 @@ func (f *cloudFlags) file(what string) (string, error) {
 	return kube.Kubeconfig(f.kubeconfig, os.Getenv)
 }
 
-// open creates a REST API client.
 func (f *apiFlags) open(getenv func(string) string) (client.WithWatch, error) {
 	o := apiclient.Options{URL: f.url, Token: getenv(envAPIToken), Fingerprint: f.fingerprint}
 	ca := f.caFile

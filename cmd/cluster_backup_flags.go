@@ -122,7 +122,6 @@ func (s *storeFlags) file(ctx context.Context, file string) (backup.Store, strin
 	return store, file[i+1:], err
 }
 
-// keyFlags are the encryption keys for backups.
 type keyFlags struct {
 	to             []string
 	passphraseFile string
@@ -222,7 +221,6 @@ func (k *keyFlags) passphrase() ([]age.Recipient, age.Identity, error) {
 	return []age.Recipient{r}, i, nil
 }
 
-// identities returns the keys to decrypt a backup with.
 func (k *keyFlags) identities() ([]age.Identity, error) {
 	if k.passphraseFile != "" {
 		if len(k.identityFiles) > 0 {

@@ -22,7 +22,6 @@ import (
 	"yunion.io/x/ocadm/internal/kube"
 )
 
-// podFlags select a pod of a component and a container in it.
 type podFlags struct {
 	cloudFlags
 	container, node string

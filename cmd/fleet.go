@@ -30,7 +30,6 @@ func newFleet(a *app) *cobra.Command {
 	}, newFleetApply(a), newFleetStatus(a), newFleetReset(a), newFleetExample(a))
 }
 
-// fleetFlags are the flags of commands that read a fleet.
 type fleetFlags struct {
 	file, dir string
 	parallel  int

@@ -13,7 +13,6 @@ import (
 	"yunion.io/x/ocadm/phases/ha"
 )
 
-// haEnabled is the output of "ha enable -o json".
 type haEnabled struct {
 	From     string `json:"from"`
 	Endpoint string `json:"endpoint"`

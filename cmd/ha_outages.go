@@ -17,7 +17,6 @@ import (
 	"yunion.io/x/ocadm/phases/ha"
 )
 
-// haTested is the output of "ha test -o json".
 type haTested struct {
 	APIGoal     float64 `json:"apiGoalSeconds"`
 	ConsoleGoal float64 `json:"consoleGoalSeconds"`

@@ -49,7 +49,6 @@ func newJoin(a *app) *cobra.Command {
 	return c
 }
 
-// finishJoin prints the next steps.
 func finishJoin(ctx context.Context, a *app, h *host.Host, f runFlags) error {
 	once := a.notRedundant(ctx, h)
 	unreached := doctor.Unreached(ctx, h, func(why string) {

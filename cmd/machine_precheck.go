@@ -17,7 +17,6 @@ import (
 	"yunion.io/x/ocadm/internal/finding"
 )
 
-// prechecked is the output of "machine precheck -o json" for a machine.
 type prechecked struct {
 	Machine   string `json:"machine"`
 	Operation string `json:"operation"`

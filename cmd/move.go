@@ -14,7 +14,6 @@ import (
 	"yunion.io/x/ocadm/phases/move"
 )
 
-// nodeMoved is the output of "move -o json".
 type nodeMoved struct {
 	Node   string `json:"node"`
 	From   string `json:"from"`

@@ -17,7 +17,6 @@ import (
 	"yunion.io/x/ocadm/phases/removal"
 )
 
-// nodeRemoved is the output of "node remove -o json".
 type nodeRemoved struct {
 	// Had is the node's former content in the cluster.
 	Had removal.Inventory `json:"had"`
@@ -101,7 +100,6 @@ func (a *app) printNodeRemoved(f stepFlags, out nodeRemoved, volumes bool, nothi
 	})
 }
 
-// showInventory prints what was on a node.
 func showInventory(w io.Writer, is removal.Inventory, volumes bool) {
 	say := func(format string, args ...any) { fmt.Fprintf(w, format+"\n", args...) } // only the display can fail
 	state := "its machine does not answer"
@@ -138,7 +136,6 @@ func showInventory(w io.Writer, is removal.Inventory, volumes bool) {
 	}
 }
 
-// nextAfterRemoval returns the remaining commands.
 func nextAfterRemoval(is removal.Inventory, volumes bool) []string {
 	var next []string
 	if is.Alive {

@@ -152,7 +152,6 @@ func parseCloud(text []byte) (*v1alpha1.OnecloudCluster, error) {
 	return cr, unknownFields(unknown)
 }
 
-// unknownFields returns the error for unknown fields below spec.
 func unknownFields(strict []error) error {
 	f := finding.Finding{Code: "OCA-0314", Severity: finding.Error, What: "The OnecloudCluster has unknown fields",
 		Remedy: "remove them, or correct their names"}

@@ -14,7 +14,6 @@ import (
 	operatorphase "yunion.io/x/ocadm/phases/operator"
 )
 
-// removed is the output of "operator uninstall".
 type removed struct {
 	// Changes are lines such as "deleted Deployment onecloud/onecloud-operator"; with --dry-run "delete …".
 	Changes []string `json:"changes"`

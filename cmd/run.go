@@ -49,7 +49,6 @@ type plan struct {
 	finish func(context.Context, *app, *host.Host, runFlags) error
 }
 
-// runFlags control a single run.
 type runFlags struct {
 	config, rootfs string
 	output         *ui.Choice

@@ -130,7 +130,6 @@ func newUpgradeApply(a *app) *cobra.Command {
 	})
 }
 
-// upgradeFlags are the flags of the commands that upgrade this node.
 type upgradeFlags struct {
 	stepFlags
 	source sourceFlags

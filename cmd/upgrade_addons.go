@@ -26,7 +26,6 @@ type addonFlags struct {
 	overwrite bool
 }
 
-// upgradedAddons is the output of "upgrade addons -o json".
 type upgradedAddons struct {
 	Addons []addons.Installed `json:"addons"`
 	stepsRun

@@ -19,7 +19,6 @@ import (
 	"yunion.io/x/ocadm/phases/upgrade"
 )
 
-// upgradePlan is the output of "upgrade plan -o json".
 type upgradePlan struct {
 	From   string         `json:"from"`
 	To     string         `json:"to"`

@@ -34,7 +34,6 @@ import (
 	"yunion.io/x/ocadm/operatorctl/render"
 )
 
-// setup adds the controllers to the manager.
 func setup(ctx context.Context, mgr ctrl.Manager, o Options, current bool) error {
 	meters := newInstruments(func(list client.ObjectList) error {
 		select {
@@ -106,7 +105,6 @@ func toCloud(r *reconcile.Reconciler) handler.EventHandler {
 	}
 }
 
-// operations adds the operation controller to the manager.
 func operations(mgr ctrl.Manager, o Options) error {
 	components := o.Components
 	if components == nil {

@@ -59,8 +59,7 @@ type Options struct {
 	// Components is the catalogue; nil means the built-in one. Tests pass that of another build.
 	Components []component.Component
 	// Lease is the namespace of the leader election lease; "" turns leader election off.
-	Lease string
-	// Listen holds the addresses to listen on.
+	Lease  string
 	Listen Addresses
 	// Audit is how often everything outside Kubernetes is verified again; 0 means reconcile.DefaultAudit, negative never.
 	Audit time.Duration

@@ -44,7 +44,6 @@ type Options struct {
 // usualPatience is three times the heartbeat interval of a stream.
 const usualPatience = 45 * time.Second
 
-// Client is a client of the REST API.
 type Client struct {
 	refusals
 	base     *url.URL
@@ -72,7 +71,6 @@ func New(o Options) (*Client, error) {
 
 func (c *Client) Close() { c.http.CloseIdleConnections() }
 
-// Scheme returns a scheme with the kinds of the API.
 func (c *Client) Scheme() *runtime.Scheme { return c.scheme }
 
 // RESTMapper returns an empty mapper: paths come from package restapi.

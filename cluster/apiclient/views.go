@@ -27,7 +27,6 @@ func in(key client.ObjectKey, parts ...string) string {
 	return path
 }
 
-// listed reads an answer with items.
 func listed[T any](ctx context.Context, c *Client, path string) ([]T, error) {
 	var out struct{ Items []T }
 	err := c.ask(ctx, request{method: http.MethodGet, path: path}, &out)
@@ -39,7 +38,6 @@ func (c *Client) Releases(ctx context.Context, cloud client.ObjectKey) ([]cluste
 	return listed[cluster.Release](ctx, c, in(cloud, "clouds", cloud.Name, "releases"))
 }
 
-// Backups returns the last backup attempts of a cloud.
 func (c *Client) Backups(ctx context.Context, cloud client.ObjectKey) (backup.History, error) {
 	return listed[backup.Record](ctx, c, in(cloud, "clouds", cloud.Name, "backups"))
 }
@@ -91,7 +89,6 @@ func (c *Client) AddMachines(ctx context.Context, all []cluster.Machine, report 
 	return nil
 }
 
-// resources converts machines for requests.
 func resources(all []cluster.Machine) []any {
 	var out []any
 	for i := range all {

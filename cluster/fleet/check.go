@@ -35,7 +35,6 @@ func onMachine(work func(context.Context, *node, workflow.Reporter, *ssh.Conn) e
 	}
 }
 
-// look returns the steps that log in to a machine and gather facts.
 func look(*node) []step {
 	return []step{{
 		Name: "connect", Short: "Log in to the machine", ReadOnly: true, Timeout: 3 * time.Minute,
@@ -115,7 +114,6 @@ func (n *node) later() []string {
 	return nil
 }
 
-// warn records the warnings of a machine.
 func (n *node) warn(list finding.List, report workflow.Reporter) {
 	for _, f := range list.Warnings() {
 		n.warnings = append(n.warnings, f)

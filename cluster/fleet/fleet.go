@@ -61,14 +61,12 @@ type Fleet struct {
 	sink sync.Mutex // serialises Sink
 }
 
-// Roles of a machine in the fleet.
 const (
 	roleFirst        = "first"
 	roleControlPlane = "control-plane"
 	roleWorker       = "worker"
 )
 
-// node is a machine during a run.
 type node struct {
 	*Fleet
 	m    *Machine
@@ -93,7 +91,6 @@ type node struct {
 	held     string // why nothing was done on it, "" if something was
 }
 
-// newFleet prepares a run.
 func newFleet(o Options) (*Fleet, error) {
 	f := &Fleet{Options: o, hosts: ssh.KnownHosts(o.Spec.KnownHosts), journal: workflow.NewJournal(filepath.Join(o.Dir, "journal.jsonl")), sending: &senders{}}
 	if f.hosts == "" {
@@ -133,7 +130,6 @@ func (f *Fleet) close() {
 	}
 }
 
-// first returns the node that runs init.
 func (f *Fleet) first() *node { return f.nodes[0] }
 
 // kubeconfig returns the file with the administrator's access to the cluster.

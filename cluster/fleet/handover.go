@@ -214,7 +214,6 @@ func handOver() step {
 	}
 }
 
-// label adds the machine's label to the Node.
 func (n *node) label(ctx context.Context, k client.Client, report workflow.Reporter) error {
 	node := &corev1.Node{}
 	if err := k.Get(ctx, client.ObjectKey{Name: n.m.Name}, node); err != nil {

@@ -31,7 +31,6 @@ func (f *Fleet) readSecret(name string) (string, error) {
 	return text, nil
 }
 
-// credentials reads the credential files of a login.
 func (f *Fleet) credentials(key, passphrase, password, sudo string) (c ssh.Credentials, err error) {
 	var texts [3]string
 	for i, name := range []string{passphrase, password, sudo} {

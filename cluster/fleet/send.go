@@ -72,7 +72,6 @@ func (s *senders) get(path string, pack bool) (*sender, error) {
 	return out, nil
 }
 
-// program returns the ocadm for the architecture of a machine.
 func (n *node) program() (*sender, error) {
 	path := n.Spec.Programs[n.facts.Architecture]
 	if path == "" && n.facts.Architecture == runtime.GOARCH {

@@ -40,7 +40,6 @@ func (o Once) digest(sender, what string, body any) (string, error) {
 	return hex.EncodeToString(id[:8]) + "." + hex.EncodeToString(sum[:8]), nil
 }
 
-// hidden replaces a secret.
 const hidden = gather.Hidden
 
 // notShown lists annotations that are left out of answers: a request cannot change them.

@@ -51,7 +51,6 @@ var codes = map[int]finding.Finding{
 // urn is the prefix of the type of a problem; the code follows (ocadm explain CODE).
 const urn = "urn:ocadm:finding:"
 
-// problem returns an error of the API itself.
 func problem(status int, cause string, errs ...error) *Problem {
 	f, ok := codes[status]
 	if !ok && status >= http.StatusBadRequest && status < http.StatusInternalServerError {
@@ -114,7 +113,6 @@ func stale(err error) error {
 	return failed(err)
 }
 
-// write sends a problem as the answer.
 func write(w http.ResponseWriter, p *Problem) {
 	w.Header().Set("Content-Type", p.ContentType(""))
 	if p.Status == http.StatusUnauthorized {

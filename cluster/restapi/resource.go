@@ -69,7 +69,6 @@ type Place struct {
 	Namespace string `path:"namespace" maxLength:"63" doc:"namespace of the cloud" example:"onecloud"`
 }
 
-// Named identifies a resource.
 type Named struct {
 	Place
 	Name string `path:"name" maxLength:"253" example:"default"`
@@ -77,7 +76,6 @@ type Named struct {
 
 func (n Named) key() client.ObjectKey { return client.ObjectKey{Namespace: n.Namespace, Name: n.Name} }
 
-// Match is the expected version of a resource.
 type Match struct {
 	IfMatch string `header:"If-Match" doc:"ETag of the version that was read"`
 }

@@ -22,7 +22,6 @@ const (
 	samplesKept = 240
 )
 
-// Series is a figure over time.
 type Series struct {
 	Name   string    `json:"name" enum:"available,pods,writes,requests,memory" doc:"available components, ready pods, objects written and requests sent each minute, memory"`
 	Unit   string    `json:"unit" enum:"components,pods,per minute,bytes"`
@@ -113,7 +112,6 @@ func read(now time.Time, families []*dto.MetricFamily) sample {
 	return out
 }
 
-// series returns the series of a cloud and of the operator.
 func (s *samples) series(namespace, name string) []Series {
 	s.mu.Lock()
 	defer s.mu.Unlock()

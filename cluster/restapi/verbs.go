@@ -22,7 +22,6 @@ import (
 	"yunion.io/x/ocadm/operatorctl/resolve"
 )
 
-// list is the body of an answer with several items.
 type list[T any] struct {
 	Body struct {
 		Items []T `json:"items"`

@@ -97,7 +97,6 @@ type Text struct {
 	lower string
 }
 
-// Hit is a cause that matches.
 type Hit struct {
 	On       Subject
 	Evidence []string
@@ -124,7 +123,6 @@ var searched = sync.OnceValue(func() []Cause {
 	return out
 })
 
-// Found is a cause with its evidence.
 type Found struct {
 	finding.Finding
 	ID string `json:"id"`
@@ -197,7 +195,6 @@ func (f *facts) repeats(x, y Found) bool {
 		(x.On.isPod() != y.On.isPod() || x.withoutPod() == y.withoutPod() && strings.Contains(x.What, name))
 }
 
-// withoutPod returns what was found without the name of its pod.
 func (x Found) withoutPod() string { return strings.ReplaceAll(x.What, path.Base(string(x.On)), "") }
 
 // evidenceOf adds lines to evidence, up to the limit.

@@ -12,7 +12,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// addressCauses returns the causes about the address of the cluster.
 func addressCauses() []Cause {
 	return []Cause{
 		{ID: "virtual-address-nowhere", Code: "OCA-4180", Layer: ControlPlane, Title: "No node has the virtual address",

@@ -25,7 +25,6 @@ const (
 	endAge = time.Hour
 )
 
-// facts is a snapshot with derived data.
 type facts struct {
 	*Snapshot
 	texts []Text

@@ -11,8 +11,7 @@ import (
 // Rule explains a log line. The lines come from yunionio/cloudpods (pkg/hostman, pkg/compute/models/hosts.go), the explanations from there and from
 // the project's issues.
 type Rule struct {
-	Code string
-	// Match matches the line.
+	Code  string
 	Match *regexp.Regexp
 	// Severity is finding.Error unless the problem alone stops nothing.
 	Severity finding.Severity

@@ -60,7 +60,6 @@ type Manifest struct {
 	Entries []Entry  `json:"entries"`
 }
 
-// Entry is a part of the archive.
 type Entry struct {
 	Name   string `json:"name"`
 	Size   int64  `json:"size"`

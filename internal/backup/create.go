@@ -23,7 +23,6 @@ import (
 // attempts is the maximum number of attempts at a dump when tables change meanwhile.
 const attempts = 5
 
-// Source is the input of a backup.
 type Source struct {
 	// Header is complete except for Databases and Server, which are read from the server.
 	Header  Header

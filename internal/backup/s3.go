@@ -151,7 +151,6 @@ func (f *s3File) Abort() {
 	}
 }
 
-// Open implements Store.
 func (s *S3) Open(ctx context.Context, name string) (io.ReadCloser, error) {
 	o, err := s.client.GetObject(ctx, s.cfg.Bucket, s.key(name), minio.GetObjectOptions{})
 	if err == nil {
@@ -166,7 +165,6 @@ func (s *S3) Open(ctx context.Context, name string) (io.ReadCloser, error) {
 	return nil, fmt.Errorf("reading %s in %s: %w", name, s, err)
 }
 
-// Names implements Store.
 func (s *S3) Names(ctx context.Context) ([]string, error) {
 	prefix := ""
 	if s.cfg.Prefix != "" {
@@ -185,7 +183,6 @@ func (s *S3) Names(ctx context.Context) ([]string, error) {
 	return out, nil
 }
 
-// Remove implements Store.
 func (s *S3) Remove(ctx context.Context, name string) error {
 	if err := s.client.RemoveObject(ctx, s.cfg.Bucket, s.key(name), minio.RemoveObjectOptions{}); err != nil {
 		return fmt.Errorf("removing %s in %s: %w", name, s, err)
@@ -193,7 +190,6 @@ func (s *S3) Remove(ctx context.Context, name string) error {
 	return nil
 }
 
-// Clean implements Store.
 func (s *S3) Clean(ctx context.Context, prefix string) error {
 	for u := range s.client.ListIncompleteUploads(ctx, s.cfg.Bucket, s.cfg.Prefix, true) {
 		if u.Err != nil {
@@ -209,5 +205,4 @@ func (s *S3) Clean(ctx context.Context, prefix string) error {
 	return nil
 }
 
-// Free implements Store.
 func (s *S3) Free(context.Context) (int64, error) { return -1, nil }

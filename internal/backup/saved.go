@@ -22,9 +22,8 @@ const savedPrefix = "ocadm_saved_"
 // Saved is a set of copies of databases of a cloud, on the same server and marked as the cloud's: docs/decisions/0037.
 type Saved struct {
 	// Set is its name, of lower-case letters and digits; By is who made it.
-	Set string `json:"set"`
-	By  string `json:"by"`
-	// Time is the time of the copies.
+	Set  string    `json:"set"`
+	By   string    `json:"by"`
 	Time time.Time `json:"time"`
 	// Definitions has the definitions of each database, as returned by dump.Definitions.
 	Definitions map[string]string `json:"definitions"`
@@ -57,7 +56,6 @@ func (s Saved) Databases() []string {
 	return out
 }
 
-// Vault holds the copies of a cloud.
 type Vault struct {
 	Admin *mysql.Admin
 	// CloudID is the ID of Admin's owner.

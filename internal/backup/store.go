@@ -142,7 +142,6 @@ const partSuffix = ".part"
 
 func (d Dir) String() string { return string(d) }
 
-// Create implements Store.
 func (d Dir) Create(_ context.Context, name string) (File, error) {
 	part := filepath.Join(string(d), "."+name+partSuffix)
 	_ = os.Remove(part) // that of a killed run, or of another user, who could read what is written to it
@@ -179,12 +178,10 @@ func (f *dirFile) Abort() {
 	}
 }
 
-// Open implements Store.
 func (d Dir) Open(_ context.Context, name string) (io.ReadCloser, error) {
 	return os.Open(filepath.Join(string(d), name))
 }
 
-// Names implements Store.
 func (d Dir) Names(context.Context) ([]string, error) {
 	all, err := os.ReadDir(string(d))
 	if err != nil {
@@ -199,7 +196,6 @@ func (d Dir) Names(context.Context) ([]string, error) {
 	return out, nil
 }
 
-// Remove implements Store.
 func (d Dir) Remove(_ context.Context, name string) error {
 	if err := os.Remove(filepath.Join(string(d), name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("removing a backup: %w", err)
@@ -207,7 +203,6 @@ func (d Dir) Remove(_ context.Context, name string) error {
 	return nil
 }
 
-// Clean implements Store.
 func (d Dir) Clean(_ context.Context, prefix string) error {
 	all, err := os.ReadDir(string(d))
 	if err != nil {
@@ -223,5 +218,4 @@ func (d Dir) Clean(_ context.Context, prefix string) error {
 	return nil
 }
 
-// Free implements Store.
 func (d Dir) Free(context.Context) (int64, error) { return disk.Free(string(d)) }

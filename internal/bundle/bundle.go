@@ -176,7 +176,6 @@ func imageDescriptor(name string, mediaType types.MediaType, digest v1.Hash, siz
 	}
 }
 
-// Contents returns the bundle's contents for its platform.
 func (b *Bundle) Contents() Contents {
 	c := b.contents
 	c.Info.Versions = maps.Clone(c.Info.Versions)

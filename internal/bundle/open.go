@@ -30,7 +30,6 @@ type Bundle struct {
 	*platform
 }
 
-// platform holds the contents of a bundle for one platform.
 type platform struct {
 	contents Contents
 	files    map[string]file
@@ -88,7 +87,6 @@ func openAs(ctx context.Context, path string, want v1.Hash) (*Bundle, error) {
 	return b, nil
 }
 
-// Close closes the bundle's file.
 func (b *Bundle) Close() error { return b.close() }
 
 func read(ctx context.Context, name string, r io.ReaderAt, size int64, want v1.Hash) (*Bundle, error) {

@@ -54,7 +54,6 @@ func (c Config) connect(ctx context.Context, user, password, database string) (*
 	})
 }
 
-// do runs one statement.
 func (a *Admin) do(ctx context.Context, op string, q ch.Query, secrets ...string) error {
 	select {
 	case a.slot <- struct{}{}:

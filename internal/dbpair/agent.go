@@ -143,7 +143,6 @@ func (a *Agent) look(ctx context.Context) View {
 	return v
 }
 
-// report publishes the state of the server.
 func (a *Agent) report(ctx context.Context, server mysql.Replication, d Decision) {
 	l := a.local
 	m := Member{

@@ -107,7 +107,6 @@ func podConfig(server string) (Config, error) {
 	return c, err
 }
 
-// secrets reads the passwords and the CA from the mounted Secrets.
 func (c *Config) secrets() error {
 	var password, cert, key []byte
 	for name, into := range map[string]*[]byte{"password": &password, "ca.crt": &cert, "ca.key": &key} {

@@ -66,10 +66,8 @@ func ID(server string) int {
 	return 2
 }
 
-// PodName returns the name of a server's only pod.
 func PodName(server string) string { return server + "-0" }
 
-// ClaimName returns the name of the PersistentVolumeClaim of a server.
 func ClaimName(server string) string { return "data-" + PodName(server) }
 
 // ServiceName returns the name of the Service of one server, for replication.
@@ -134,7 +132,6 @@ func (r Record) Write(l *coordinationv1.Lease) {
 	}
 }
 
-// Member is the report of an agent about its server.
 type Member struct {
 	Node string `json:"node,omitempty"`
 	Mode Mode   `json:"mode"`

@@ -28,7 +28,6 @@ const (
 	CodeNoArchitecture = "OCA-2334"
 )
 
-// Client downloads from a depot.
 type Client struct {
 	address string
 	fetcher fetch.Fetcher
@@ -43,7 +42,6 @@ func NewClient(address, token string, f fetch.Fetcher) *Client {
 	return &Client{strings.TrimSuffix(address, "/"), f}
 }
 
-// Contents returns the names that the depot has.
 func (c *Client) Contents(ctx context.Context) (r Listing, err error) {
 	err = c.list(ctx, contentsPath, "contents", &r)
 	return r, err
@@ -93,7 +91,6 @@ func (s stream) Close() error {
 	return s.PipeReader.Close()
 }
 
-// document reads a small blob.
 func (c *Client) document(ctx context.Context, d v1.Descriptor, into any) error {
 	if d.Size > maxDocument {
 		return fmt.Errorf("reading the manifest %s: it is larger than %d bytes", d.Digest, maxDocument)
@@ -108,7 +105,6 @@ func (c *Client) document(ctx context.Context, d v1.Descriptor, into any) error 
 	return nil
 }
 
-// explain converts an error into a finding.
 func (c *Client) explain(ctx context.Context, what string, err error) error {
 	var status *fetch.StatusError
 	var other *fetch.DigestError

@@ -26,7 +26,6 @@ const (
 
 func (r Root) pulled() bool { return strings.HasPrefix(r.Name, PulledRoot+"-") }
 
-// image returns the name of the root's only image.
 func (r Root) image() string {
 	for name := range r.Images {
 		return name

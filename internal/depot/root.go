@@ -106,7 +106,6 @@ const maxDocument = 8 << 20
 
 var rootName = regexp.MustCompile(`^[A-Za-z0-9]+([._-]+[A-Za-z0-9]+)*$`)
 
-// loaded is a root as stored on disk.
 type loaded struct {
 	stamp
 	root Root
@@ -200,7 +199,6 @@ func (s *Store) below(ctx context.Context, d v1.Descriptor, all bool, out map[v1
 	}
 }
 
-// read reads a small JSON blob.
 func (s *Store) read(ctx context.Context, h v1.Hash, into any) error {
 	f, err := s.Blob(ctx, h)
 	if err != nil {

@@ -23,7 +23,6 @@ import (
 
 type Member struct{ Name, ClientURL, PeerURL string }
 
-// Config describes how to reach an etcd.
 type Config struct {
 	// Members lists all members that the etcd should have.
 	Members []Member

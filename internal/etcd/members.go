@@ -26,7 +26,6 @@ type Listed struct {
 	Learner bool
 }
 
-// Started reports whether the member has ever run.
 func (l Listed) Started() bool { return l.Name != "" }
 
 // Node returns the name of the member for "ocadm node remove".

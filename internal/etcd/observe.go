@@ -123,7 +123,6 @@ func MustStay(all []Observed, id string) string {
 	return ""
 }
 
-// Size returns the size of the database of one member.
 func (c *Client) Size(ctx context.Context, endpoint string) (int64, error) {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()

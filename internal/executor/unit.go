@@ -19,7 +19,6 @@ type Unit struct {
 	Socket string
 }
 
-// Render returns the text of the unit file.
 func (u Unit) Render() ([]byte, error) {
 	u.Socket = cmp.Or(u.Socket, DefaultSocket)
 	return templates.Render("units/"+UnitName, u)

@@ -119,7 +119,6 @@ func newTransport(o Options) (http.RoundTripper, error) {
 
 func (c *Client) Close() { c.http.CloseIdleConnections() }
 
-// request is one API call.
 type request struct {
 	op     string
 	method string

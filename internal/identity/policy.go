@@ -28,7 +28,6 @@ type Policy struct {
 	Blob map[string]any
 }
 
-// fields returns the JSON fields of a new policy.
 func (p Policy) fields() map[string]any {
 	return map[string]any{
 		"name": p.Name, "type": p.Name, "description": cmp.Or(p.Description, p.Name), "scope": p.Scope,

@@ -78,12 +78,10 @@ func (r Records) Create(ctx context.Context, k Kind, name string, fields map[str
 	return err
 }
 
-// List reads a collection.
 func (r Records) List(ctx context.Context, k Kind, query url.Values) ([]map[string]any, error) {
 	return list[map[string]any](ctx, r.c, r.base, k.Plural, query)
 }
 
-// Read reads one aspect of a record ("components-status").
 func (r Records) Read(ctx context.Context, k Kind, id, aspect string, out any) error {
 	q := request{op: fmt.Sprintf("reading %s of %s %q", aspect, k.Singular, id), method: http.MethodGet, url: join(r.base, k.Plural, id, aspect)}
 	var answer map[string]json.RawMessage

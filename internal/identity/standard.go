@@ -51,7 +51,6 @@ func (c *Client) EnsureStandard(ctx context.Context, want Standard) (changed boo
 	return m.changed.Load(), err
 }
 
-// standardMaker is one run of EnsureStandard.
 type standardMaker struct {
 	c       *Client
 	domain  string

@@ -9,7 +9,6 @@ import (
 	"time"
 )
 
-// ref is a reference to a record.
 type ref struct {
 	ID   string `json:"id,omitempty"`
 	Name string `json:"name,omitempty"`

@@ -29,8 +29,7 @@ type Image struct {
 	// Repository is the reference without tag.
 	Repository string `json:"repository"`
 	Tag        string `json:"tag"`
-	// For is the purpose of the image.
-	For string `json:"for"`
+	For        string `json:"for"`
 }
 
 // Ref returns the full reference in the given private repository, or at the image's origin if that is empty.
@@ -136,7 +135,6 @@ func Rewrite(ref, imageRepository string) string {
 	return r.String()
 }
 
-// Reference is a parsed image reference.
 type Reference struct {
 	// Repository is the registry, including any port, and the path.
 	Repository string

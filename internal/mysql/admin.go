@@ -15,7 +15,6 @@ import (
 // opConnect is the Op of an Error about the administrator's own login.
 const opConnect = "connecting"
 
-// Admin is an open connection as an administrator.
 type Admin struct {
 	cfg  Config
 	db   *sql.DB
@@ -79,7 +78,6 @@ func (a *Admin) Conn(ctx context.Context) (*sql.Conn, error) {
 // Fail builds the Error of an operation on a Conn.
 func (a *Admin) Fail(op string, err error) error { return a.fail(op, err, NoCreate) }
 
-// ServerInfo returns what the server reported on connecting.
 func (a *Admin) ServerInfo() ServerInfo { return a.info }
 
 func (a *Admin) readInfo(ctx context.Context) (ServerInfo, error) {

@@ -53,7 +53,6 @@ func Contains(state, gtid string) bool {
 	return false
 }
 
-// Replication reads the replication state of a MariaDB server.
 func (a *Admin) Replication(ctx context.Context) (Replication, error) {
 	const op = "reading the state of replication"
 	var r Replication
@@ -161,7 +160,6 @@ func (a *Admin) ReloadCertificates(ctx context.Context) error {
 	return a.each(ctx, "reloading the certificate", []string{"FLUSH LOCAL SSL"})
 }
 
-// MakeDatabases creates empty databases.
 func (a *Admin) MakeDatabases(ctx context.Context, names []string) error {
 	for _, n := range names {
 		quoted, err := QuoteIdent(n)

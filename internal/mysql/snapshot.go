@@ -32,7 +32,6 @@ type Snapshot struct {
 	grants map[UserHost]map[string]bool
 }
 
-// Snapshot lists the existing databases and accounts.
 func (a *Admin) Snapshot(ctx context.Context) (*Snapshot, error) {
 	s := &Snapshot{
 		taken: time.Now(), lower: a.info.LowerCaseTableNames != 0,

@@ -95,7 +95,6 @@ func empty(n *yaml.Node) bool {
 	return n.Kind == 0 || n.Kind == yaml.ScalarNode && n.ShortTag() == "!!null"
 }
 
-// convert returns the value in the option's type.
 func (o Option) convert(n *yaml.Node) (any, bool) {
 	switch o.Type {
 	case List:

@@ -84,7 +84,6 @@ func Size(img v1.Image) (int64, error) {
 	return size, nil
 }
 
-// architecture returns the GOARCH of a static program.
 func architecture(program []byte) (string, error) {
 	f, err := elf.NewFile(bytes.NewReader(program))
 	if err != nil {

@@ -95,7 +95,6 @@ func authority(now time.Time, commonName string) *x509.Certificate {
 	}
 }
 
-// Issue issues a leaf certificate signed by ca.
 func Issue(ca Pair, r Request) (Pair, error) {
 	if ca.Cert == nil || ca.Key == nil || !ca.Cert.IsCA {
 		return Pair{}, fmt.Errorf("issuing certificate %q: the signer is not a certificate authority with its key", r.CommonName)

@@ -52,7 +52,6 @@ func (c Credentials) Basic(address string) string {
 	return ""
 }
 
-// Resolve implements authn.Keychain.
 func (c Credentials) Resolve(r authn.Resource) (authn.Authenticator, error) {
 	repo, err := name.NewRepository(r.String())
 	if err != nil {

@@ -22,8 +22,7 @@ import (
 
 type Client struct {
 	// Endpoints returns where to look for images of a registry, in order.
-	Endpoints func(registry string) ([]Endpoint, error)
-	// Credentials holds the credentials of registries.
+	Endpoints   func(registry string) ([]Endpoint, error)
 	Credentials Credentials
 	// Proxy, which may be nil, is as in http.Transport; nil means the proxy of the environment.
 	Proxy func(*http.Request) (*url.URL, error)
@@ -137,7 +136,6 @@ func brief(err error) error {
 	return err
 }
 
-// place is an image at one endpoint.
 type place struct {
 	ref  name.Reference
 	auth authn.Authenticator

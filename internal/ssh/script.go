@@ -21,9 +21,7 @@ import (
 // stopTimeout is how long a script may take to end after SIGTERM.
 const stopTimeout = 15 * time.Second
 
-// Result is the outcome of a script.
 type Result struct {
-	// Exit is the exit status.
 	Exit int
 	// Stderr is the end of its standard error, at most tailBytes.
 	Stderr string
@@ -53,7 +51,6 @@ func (c *Conn) asRoot(ctx context.Context, command string, args []string, stdin 
 	return c.run(ctx, line, io.MultiReader(strings.NewReader(first), stdin), onLine)
 }
 
-// quote quotes a string as one word for a shell.
 func quote(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }
 
 // root returns a command prefix for running as root, and what that command must read first.

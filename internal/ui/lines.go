@@ -153,7 +153,6 @@ func firstLine(s string) string {
 	return line
 }
 
-// amount formats progress.
 func amount(e workflow.Event) string {
 	unit := " " + e.Unit
 	if e.Unit == "" {

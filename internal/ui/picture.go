@@ -76,7 +76,6 @@ func size(w io.Writer) (width, height int) {
 	return defaultWidth, defaultHeight
 }
 
-// Show changes the lines to draw.
 func (p *Picture) Show(lines func(now time.Time) []string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -35,7 +35,6 @@ type terminal struct {
 	end     func()
 }
 
-// activity is a running phase.
 type activity struct {
 	name, text string
 	since      time.Time // time when text last changed

@@ -22,7 +22,6 @@ type Renderer interface {
 	Close()
 }
 
-// Options configure a renderer.
 type Options struct {
 	// Verbose also shows the output of programs and every change.
 	Verbose bool

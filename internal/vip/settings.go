@@ -33,7 +33,6 @@ const (
 
 // Settings are the VRRP settings, the same on every control-plane node.
 type Settings struct {
-	// Address is the virtual address.
 	Address string
 	// RouterID distinguishes the VRRP group from others in the network: 1 to 255.
 	RouterID int
@@ -47,7 +46,6 @@ type Settings struct {
 	Other Group
 }
 
-// Group is a virtual address with its VRRP router ID.
 type Group struct {
 	Address  string
 	RouterID int
@@ -113,7 +111,6 @@ func (s Settings) Secret() *corev1.Secret {
 	}
 }
 
-// Data returns the content of the Secret.
 func (s Settings) Data() map[string][]byte {
 	out := map[string][]byte{
 		"address": []byte(s.Address), "routerID": []byte(strconv.Itoa(s.RouterID)), "password": []byte(s.Password),
@@ -128,7 +125,6 @@ func (s Settings) Data() map[string][]byte {
 	return out
 }
 
-// Text returns the content of the file.
 func (s Settings) Text() ([]byte, error) {
 	data := map[string]string{}
 	for k, v := range s.Data() {
@@ -141,7 +137,6 @@ func (s Settings) Text() ([]byte, error) {
 	return text, nil
 }
 
-// Parse parses the content of the Secret.
 func Parse(data map[string][]byte) (Settings, error) {
 	id, err := strconv.Atoi(string(data["routerID"]))
 	s := Settings{Address: string(data["address"]), RouterID: id, Password: string(data["password"]), Instance: string(data["instance"])}

@@ -15,5 +15,4 @@ func (Discard) Progress(int64, int64, string) {}
 
 func (Discard) Alive() {}
 
-// Changed implements Reporter.
 func (Discard) Changed(string, ...any) {}

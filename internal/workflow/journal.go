@@ -16,7 +16,6 @@ import (
 	"time"
 )
 
-// Entry is one line of the journal.
 type Entry struct {
 	Time time.Time `json:"time"`
 	// Run identifies the run; PID is its process ID.
@@ -94,8 +93,7 @@ func (j *FileJournal) Entries() ([]Entry, error) {
 
 // Interrupted describes a run that failed or was cut off.
 type Interrupted struct {
-	Run string
-	// Last is the time of the last line.
+	Run  string
 	Last time.Time
 	// Phase is the phase that failed, or the last one that started; empty if none did.
 	Phase, Error string

@@ -25,7 +25,6 @@ const (
 	Undone    State = "undone"
 )
 
-// StepResult is the outcome of one phase.
 type StepResult struct {
 	Name     string        `json:"name"`
 	State    State         `json:"state"`
@@ -36,7 +35,6 @@ type StepResult struct {
 	Err      error         `json:"-"`
 }
 
-// Result is the outcome of a run.
 type Result struct {
 	Plan     string        `json:"plan"`
 	Steps    []StepResult  `json:"steps"`
@@ -52,7 +50,6 @@ const (
 	Rollback OnFailure = "rollback"
 )
 
-// Options holds the settings of one run.
 type Options struct {
 	DryRun bool
 	// Skip and Only name phases; a parent's name covers its children.

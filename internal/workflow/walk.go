@@ -14,7 +14,6 @@ import (
 	"yunion.io/x/ocadm/internal/finding"
 )
 
-// walker is the state of one run.
 type walker[S any] struct {
 	r     Runner[S]
 	f     *flattening[S]
@@ -105,7 +104,6 @@ func (w *walker[S]) skip(i int, reason string) {
 	w.emitAt(i, Event{Type: PhaseSkipped, Message: reason})
 }
 
-// step runs one step and stores its result.
 func (w *walker[S]) step(ctx context.Context, i int) {
 	res := &w.results[i]
 	res.Start = time.Now()

@@ -361,7 +361,6 @@ func (c Component) Services() []Service {
 	return append([]Service{*c.Service}, c.Service.More...)
 }
 
-// Kinds returns the kinds of the component's objects.
 func (c Component) Kinds() []string {
 	var out []string
 	add := func(kind string, when bool) {

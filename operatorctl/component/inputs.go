@@ -239,7 +239,6 @@ func (c Cluster) PodHost(component string, i int32) string {
 	return fmt.Sprintf("%s-%d.%s.%s.svc", name, i, name, c.Namespace)
 }
 
-// ClickHouse reports whether the cloud has a ClickHouse server.
 func (c Cluster) ClickHouse() bool { return c.Spec != nil && c.Spec.Clickhouse.Host != "" }
 
 // Runs reports whether a component is enabled.

@@ -120,7 +120,6 @@ func ensureRegion(ctx context.Context, s session, in Input) (bool, error) {
 	return s.id.EnsureRegion(ctx, s.catalog, in.Cluster.Region)
 }
 
-// ensureAccount creates the account of a component.
 func ensureAccount(user, password string) work {
 	return func(ctx context.Context, s session, _ Input) (bool, error) {
 		return each(

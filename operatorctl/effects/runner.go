@@ -24,7 +24,6 @@ const (
 	Failed State = "failed"
 )
 
-// Outcome is the state of one effect after a run.
 type Outcome struct {
 	Effect  Effect
 	State   State
@@ -69,7 +68,6 @@ type Memory struct {
 	probes    map[Target]chan struct{}
 }
 
-// try is the latest attempt at an effect.
 type try struct {
 	hash    string
 	running bool
@@ -98,7 +96,6 @@ func (m *Memory) Retry() {
 	}
 }
 
-// Busy reports whether an effect is running.
 func (m *Memory) Busy() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()

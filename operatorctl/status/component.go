@@ -54,7 +54,6 @@ type Observed struct {
 	// Name is the component's; Previous is its last reported status, nil if there is none.
 	Name     string
 	Previous *v1alpha1.ComponentStatus
-	// Resolved is the component in this cloud.
 	Resolved component.Resolved
 	// Problem is why it cannot be rendered, Refused why the API server rejected it.
 	Problem, Refused string

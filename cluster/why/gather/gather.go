@@ -35,7 +35,6 @@ var Namespaces = []string{"kube-system", "kube-node-lease", "kube-flannel", "loc
 const parallel = 8
 
 type Options struct {
-	// Cloud to inspect.
 	Cloud client.ObjectKey
 	// Everything reads the logs of all containers, with more lines: for a support bundle.
 	Everything bool

@@ -105,7 +105,6 @@ func (g *gathering) podsToRead() []int {
 	return append(ill, well...)
 }
 
-// logsOf returns the number of logs of some pods.
 func (g *gathering) logsOf(pods []int) int {
 	n := 0
 	for _, i := range pods {

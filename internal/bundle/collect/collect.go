@@ -72,7 +72,6 @@ func (p Program) source() bundle.FileSource {
 	}
 }
 
-// downloads is the number of concurrent downloads.
 const downloads = 6
 
 // Result describes the outcome of a run.

@@ -20,7 +20,6 @@ import (
 	"yunion.io/x/ocadm/internal/workflow"
 )
 
-// item is a blob to download.
 type item struct {
 	what, address, host string
 	fetcher             fetch.Fetcher

@@ -198,7 +198,6 @@ func (l localLayer) Size() (int64, error)                { return l.Descriptor.S
 func (l localLayer) MediaType() (types.MediaType, error) { return l.Descriptor.MediaType, nil }
 func (l localLayer) Compressed() (io.ReadCloser, error)  { return os.Open(l.file) }
 
-// joined formats a list for a sentence.
 func joined(list []string) string {
 	if len(list) == 0 {
 		return "nothing"

@@ -66,7 +66,6 @@ type registries struct {
 	down map[string]error
 }
 
-// place is a repository that may have an image.
 type place struct {
 	repo name.Repository
 	// of is the registry that this mirrors, "" for the registry itself. A mirror of several registries uses it to tell them apart.
@@ -198,7 +197,6 @@ func (s *session) manifest(ctx context.Context, ref string) ([]byte, error) {
 	return document(ctx, f, s.address("manifests", ref), ref)
 }
 
-// config downloads the configuration of an image.
 func (s *session) config(ctx context.Context, h v1.Hash) ([]byte, error) {
 	return document(ctx, s.fetcher, s.address("blobs", h.String()), h.String())
 }

@@ -32,7 +32,6 @@ import (
 	"yunion.io/x/ocadm/internal/flock"
 )
 
-// Info describes a snapshot.
 type Info struct {
 	File     string    `json:"file"`
 	Time     time.Time `json:"time"`

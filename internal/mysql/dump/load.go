@@ -52,7 +52,6 @@ func NewLoader(ctx context.Context, a *mysql.Admin, into func(database string) s
 	return &Loader{s: s, into: into, limit: a.ServerInfo().MaxAllowedPacket}, nil
 }
 
-// Close ends the session.
 func (l *Loader) Close() { l.s.close() }
 
 // Load loads sequences, tables and rows. The objects that depend on them wait for Finish.

@@ -32,7 +32,6 @@ type Meter struct {
 // leastSize is the smallest size that a table counts with, as reading an empty table also takes a moment.
 const leastSize = 16 << 10
 
-// NewMeter queries the server for the sizes of the tables of databases.
 func NewMeter(ctx context.Context, a *mysql.Admin, databases []string, report func(Progress)) (*Meter, error) {
 	m := &Meter{sizes: map[[2]string]int64{}, tables: map[string]int{}, report: report, now: Progress{Of: len(databases)}}
 	s, err := newSession(ctx, a)
@@ -76,7 +75,6 @@ func (m *Meter) Piece(p Piece) error {
 	return nil
 }
 
-// next ends the current table.
 func (m *Meter) next(size int64) { m.before, m.of, m.read = m.before+m.of, size, 0 }
 
 // End reports that everything was read.
