@@ -150,7 +150,7 @@ func ChangeServiceOptions(ctx context.Context, c client.Client, cloud client.Obj
 		}
 		if value != nil || !set {
 			if problem := check(component, cm, name, ptr.Deref(value, "")); problem != nil {
-				return nil, invalidOption(component, problem)
+				return nil, finding.New("OCA-0313", "Invalid option of "+component, problem.Error(), "ocadm component options list "+component)
 			}
 		}
 		if !same {
@@ -185,10 +185,6 @@ func existingOptions(ctx context.Context, c client.Client, cloud client.ObjectKe
 		return nil, fmt.Errorf("reading the options of %q: %w", component, err)
 	}
 	return cm, nil
-}
-
-func invalidOption(component string, problem *options.Problem) error {
-	return finding.New("OCA-0313", "Invalid option of "+component, problem.Error(), "ocadm component options list "+component)
 }
 
 // operatorKeys returns the keys of a ConfigMap that only the operator has set.

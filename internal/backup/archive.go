@@ -80,10 +80,6 @@ const (
 	setupRecord = "OCADM.setup"
 )
 
-func objectName(o Object) string {
-	return path.Join(objectsDir, escape(o.Kind), escape(o.Name)+".json")
-}
-
 // pieceName returns the unique name of a piece; rows are numbered.
 func pieceName(p dump.Piece, number int) string {
 	name := escape(p.Name)

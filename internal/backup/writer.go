@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"path"
 	"strconv"
 	"strings"
 	"time"
@@ -81,7 +82,9 @@ func NewWriter(w io.Writer, h Header, recipients ...age.Recipient) (*Writer, err
 	return out, out.add(headerName, text, "")
 }
 
-func (w *Writer) Object(o Object) error { return w.add(objectName(o), o.JSON, "") }
+func (w *Writer) Object(o Object) error {
+	return w.add(path.Join(objectsDir, escape(o.Kind), escape(o.Name)+".json"), o.JSON, "")
+}
 
 func (w *Writer) Piece(p dump.Piece) error {
 	if key := p.Database + "\x00" + p.Name; p.Kind == dump.Rows && key == w.table {

@@ -28,7 +28,7 @@ func healthy() dbpair.View {
 func replica() dbpair.View {
 	v := healthy()
 	v.Me, v.Mode, v.CaughtUp, v.Following = second, dbpair.Replica, true, true
-	v.Server = mysql.Replication{Source: "h", Connected: true, Applying: true, Received: "0-1-9000", Applied: "0-1-9000"}
+	v.Server = mysql.Replication{Connected: true, Applying: true, Received: "0-1-9000", Applied: "0-1-9000"}
 	v.Peer = dbpair.Member{Mode: dbpair.Primary, Last: "0-1-9000", Complete: true}
 	return v
 }

@@ -82,15 +82,11 @@ func due(wants map[string]Want, now time.Time) (Want, time.Duration) {
 		}
 		if wait := w.Next.Sub(now); wait > 0 {
 			pause = min(pause, wait)
-		} else if first.Image == "" || w.before(first) {
+		} else if first.Image == "" || cmp.Or(w.Next.Compare(first.Next), w.Since.Compare(first.Since), strings.Compare(w.Image, first.Image)) < 0 {
 			first = w
 		}
 	}
 	return first, pause
-}
-
-func (w Want) before(o Want) bool {
-	return cmp.Or(w.Next.Compare(o.Next), w.Since.Compare(o.Since), strings.Compare(w.Image, o.Image)) < 0
 }
 
 func (w Want) repository() (name string, byDigest bool) {

@@ -19,8 +19,6 @@ type Replication struct {
 	SemiSync                       bool
 	Clients, Waiting, Acknowledged int64
 
-	// Source is the host that it replicates from; "" if it is not a replica.
-	Source string
 	// Connected is true while it is connected to its source, Applying while it applies events.
 	Connected, Applying bool
 	// Received and Applied are the last events that it has received and applied.
@@ -92,7 +90,7 @@ func (r *Replication) asReplica(rows *sql.Rows) error {
 	if err != nil {
 		return err
 	}
-	r.Source, r.Received = col["master_host"], col["gtid_io_pos"]
+	r.Received = col["gtid_io_pos"]
 	r.Connected, r.Applying = col["slave_io_running"] == "Yes", col["slave_sql_running"] == "Yes"
 	for _, thread := range []string{"sql", "io"} {
 		if n, _ := strconv.Atoi(col["last_"+thread+"_errno"]); n != 0 { // always a number

@@ -181,11 +181,6 @@ func walk(path []string, v any, visit func([]string, any)) {
 	}
 }
 
-// specKeys returns the JSON keys below spec.
-func specKeys() []string {
-	return slices.Sorted(maps.Keys(v1alpha1.SpecKeys()))
-}
-
 // unknownKeys returns the keys below spec that match no field. The API server keeps them, and the Go type drops them, but the managed fields still
 // record them.
 func unknownKeys(entries []metav1.ManagedFieldsEntry) []string {
@@ -223,6 +218,6 @@ func Meant(key string, catalog []component.Component) string {
 		}
 		return key[:i+1] + near
 	}
-	near, _ := nearest.To(key, slices.Concat(specKeys(), slices.Sorted(maps.Keys(paths))))
+	near, _ := nearest.To(key, slices.Concat(slices.Sorted(maps.Keys(v1alpha1.SpecKeys())), slices.Sorted(maps.Keys(paths))))
 	return cmp.Or(paths[near], near)
 }
