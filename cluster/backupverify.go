@@ -14,6 +14,7 @@ import (
 	"yunion.io/x/ocadm/operatorctl/archive"
 )
 
+// Verified is the result of verifying a backup.
 type Verified struct {
 	backup.Info
 	Objects []string `json:"objects"`

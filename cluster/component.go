@@ -30,6 +30,7 @@ import (
 	"yunion.io/x/ocadm/operatorctl/render"
 )
 
+// ComponentRef names one component of a cloud.
 type ComponentRef struct {
 	Cloud client.ObjectKey
 	Name  string

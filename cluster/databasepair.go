@@ -38,6 +38,7 @@ type DatabaseStatus struct {
 	version string // of the record
 }
 
+// Promotion is a request for another primary.
 type Promotion struct {
 	// Server is the one to promote; "" means the replica.
 	Server string
@@ -47,6 +48,7 @@ type Promotion struct {
 	Waiting func(what, why string)
 }
 
+// DatabaseMember is one database server.
 type DatabaseMember struct {
 	Name string `json:"name"`
 	Pod  string `json:"pod"`
@@ -60,6 +62,7 @@ type DatabaseMember struct {
 	Behind int64 `json:"behind"`
 }
 
+// EmbeddedDatabase reads the state of the embedded database of a namespace.
 func EmbeddedDatabase(ctx context.Context, c client.Reader, namespace string) (DatabaseStatus, error) {
 	s := DatabaseStatus{Namespace: namespace}
 	if err := c.Get(ctx, client.ObjectKey{Namespace: namespace, Name: dbpair.First}, &appsv1.StatefulSet{}); err != nil {
@@ -242,6 +245,7 @@ func CopyDatabase(ctx context.Context, c client.Client, namespace string, waitin
 	return WaitReplica(ctx, c, namespace, waiting)
 }
 
+// WaitReplica waits until the replica is in sync.
 func WaitReplica(ctx context.Context, c client.Client, namespace string, waiting func(what, why string)) (DatabaseStatus, error) {
 	return waitDatabase(ctx, c, namespace, waiting, func(s DatabaseStatus) (bool, error) { return s.Redundant, nil })
 }

@@ -24,6 +24,7 @@ import (
 	"yunion.io/x/ocadm/operatorctl/release"
 )
 
+// Release is an entry in the history of a cloud.
 type Release struct {
 	release.Summary
 	// InForce marks the release that the cloud is kept at, Good the last one that every component served.
@@ -99,6 +100,7 @@ func Released(ctx context.Context, c client.Client) ([]map[string]any, error) {
 	return out, nil
 }
 
+// Proposal is a change of a cloud to be previewed.
 type Proposal struct {
 	Update Update
 	// File is a manifest of the cloud; if it is not nil, Update is ignored.

@@ -26,8 +26,10 @@ import (
 	"yunion.io/x/ocadm/operatorctl/machine/bootstrap"
 )
 
+// Machine is a machine of a cloud.
 type Machine = v1alpha1.OnecloudMachine
 
+// Machines lists the machines of a cloud by name.
 func Machines(ctx context.Context, c client.Client, namespace, cloud string) ([]Machine, error) {
 	var list v1alpha1.OnecloudMachineList
 	if err := c.List(ctx, &list, client.InNamespace(namespace)); err != nil {
@@ -41,6 +43,7 @@ func Machines(ctx context.Context, c client.Client, namespace, cloud string) ([]
 	return out, nil
 }
 
+// MachineOf reads one machine.
 func MachineOf(ctx context.Context, c client.Client, key client.ObjectKey) (*Machine, error) {
 	m := &Machine{}
 	err := c.Get(ctx, key, m)

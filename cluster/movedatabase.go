@@ -23,6 +23,7 @@ import (
 	"yunion.io/x/ocadm/operatorctl/operation"
 )
 
+// MoveDatabase moves the databases of a cloud to another server.
 type MoveDatabase struct {
 	Key client.ObjectKey
 	// To is the new server, with its password. Empty TLS settings keep the current values.
@@ -31,6 +32,7 @@ type MoveDatabase struct {
 	Recorded
 }
 
+// Moved is the result of a move.
 type Moved struct {
 	From    string  `json:"from"`
 	To      string  `json:"to"`

@@ -23,6 +23,7 @@ import (
 	"yunion.io/x/ocadm/internal/options"
 )
 
+// ServiceOption is one option of a component.
 type ServiceOption struct {
 	Name string `json:"name"`
 	// Type as in the documentation; "" if the option is unknown. Choices lists the accepted values if there are only a few.

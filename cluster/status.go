@@ -20,6 +20,7 @@ import (
 	"yunion.io/x/ocadm/operatorctl/status"
 )
 
+// Status is the status of a cloud.
 type Status struct {
 	Name      string `json:"name"`
 	Namespace string `json:"namespace"`
@@ -65,6 +66,7 @@ type Status struct {
 	rollout string
 }
 
+// Get reads the status of a cloud.
 func Get(ctx context.Context, c client.Client, key client.ObjectKey) (Status, error) {
 	u, err := get(ctx, c, key)
 	if err != nil {

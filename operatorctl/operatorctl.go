@@ -51,6 +51,7 @@ func Run(ctx context.Context, cfg *rest.Config, o Options) error {
 	return nil
 }
 
+// Options configures an operator.
 type Options struct {
 	// Namespaces are the namespaces to watch, the only ones where permissions are needed; empty means all.
 	Namespaces []string

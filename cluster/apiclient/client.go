@@ -28,6 +28,7 @@ import (
 	"yunion.io/x/ocadm/internal/wait"
 )
 
+// Options of a client.
 type Options struct {
 	// URL of the API: https://HOST[:PORT]. Without TLS it must be a loopback address.
 	URL string
@@ -44,6 +45,7 @@ type Options struct {
 // usualPatience is three times the heartbeat interval of a stream.
 const usualPatience = 45 * time.Second
 
+// Client is a client of the REST API.
 type Client struct {
 	refusals
 	base     *url.URL

@@ -16,6 +16,7 @@ import (
 	"yunion.io/x/ocadm/internal/kube"
 )
 
+// MachineStatus is the current state of a machine.
 type MachineStatus struct {
 	Name    string `json:"name"`
 	Role    string `json:"role"`

@@ -65,10 +65,12 @@ type Resource struct {
 	Status     map[string]any `json:"status,omitempty"`
 }
 
+// Place is the namespace of resources.
 type Place struct {
 	Namespace string `path:"namespace" maxLength:"63" doc:"namespace of the cloud" example:"onecloud"`
 }
 
+// Named identifies a resource.
 type Named struct {
 	Place
 	Name string `path:"name" maxLength:"253" example:"default"`
@@ -76,6 +78,7 @@ type Named struct {
 
 func (n Named) key() client.ObjectKey { return client.ObjectKey{Namespace: n.Namespace, Name: n.Name} }
 
+// Match is the expected version of a resource.
 type Match struct {
 	IfMatch string `header:"If-Match" doc:"ETag of the version that was read"`
 }
@@ -83,6 +86,7 @@ type Match struct {
 // version returns the resource version in an ETag, "" for none.
 func (m Match) version() string { return strings.Trim(strings.TrimPrefix(m.IfMatch, "W/"), `"`) }
 
+// Once makes a request idempotent.
 type Once struct {
 	Key string `header:"Idempotency-Key" maxLength:"128" doc:"unique text for each request: a request that is repeated with it creates nothing more"`
 }

@@ -22,6 +22,7 @@ const (
 	samplesKept = 240
 )
 
+// Series is a figure over time.
 type Series struct {
 	Name   string    `json:"name" enum:"available,pods,writes,requests,memory" doc:"available components, ready pods, objects written and requests sent each minute, memory"`
 	Unit   string    `json:"unit" enum:"components,pods,per minute,bytes"`

@@ -26,6 +26,7 @@ const (
 	idleTimeout   = 2 * time.Minute
 )
 
+// Server returns an HTTP server with the timeouts of the API.
 func Server(h http.Handler) *http.Server {
 	const maxHeader = 64 << 10
 	return &http.Server{Handler: h, ReadHeaderTimeout: headerTimeout, ReadTimeout: readTimeout, WriteTimeout: writeTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeader}

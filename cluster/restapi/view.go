@@ -46,6 +46,7 @@ func (s *server) views(api huma.API) {
 	huma.Register(api, rights, rightsOf)
 }
 
+// Component is a component of a cloud with its dependencies.
 type Component struct {
 	v1alpha1.ComponentStatus
 	After []string `json:"after,omitempty" doc:"components that must be Available before it starts"`
@@ -73,6 +74,7 @@ var changes = []struct{ path, resource, verb string }{
 	{"machines", "onecloudmachines", "delete"},
 }
 
+// Rights lists what a sender may change in a namespace.
 type Rights struct {
 	User    string   `json:"user" doc:"name of the sender in Kubernetes"`
 	Allowed []string `json:"allowed" doc:"what it may change: kind and verb" example:"operations:create"`

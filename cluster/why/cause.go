@@ -97,6 +97,7 @@ type Text struct {
 	lower string
 }
 
+// Hit is a cause that matches.
 type Hit struct {
 	On       Subject
 	Evidence []string
@@ -123,6 +124,7 @@ var searched = sync.OnceValue(func() []Cause {
 	return out
 })
 
+// Found is a cause with its evidence.
 type Found struct {
 	finding.Finding
 	ID string `json:"id"`

@@ -18,6 +18,7 @@ const (
 	defaultEvicts  = "10%"
 )
 
+// Disk is a file system of a node.
 type Disk struct {
 	Node string `json:"node"`
 	// What is "nodefs", "imagefs" or a directory.

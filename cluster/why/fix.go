@@ -30,6 +30,7 @@ type Fix struct {
 	Title, Command string
 }
 
+// Repair is a Fix of one hit.
 type Repair struct {
 	Action    Action `json:"action"`
 	Title     string `json:"title"`

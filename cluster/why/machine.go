@@ -53,6 +53,7 @@ type Tunnel struct {
 	Problem string `json:"problem,omitempty"`
 }
 
+// Certificate is a certificate file with its expiry.
 type Certificate struct {
 	File     string    `json:"file"`
 	NotAfter time.Time `json:"notAfter"`

@@ -70,6 +70,7 @@ func (s *Snapshot) notAsked() bool {
 	return s.Refused != nil && slices.Contains(NotAsked, s.Refused.Code)
 }
 
+// Log is the end of a container's log.
 type Log struct {
 	Namespace string `json:"namespace"`
 	Pod       string `json:"pod"`

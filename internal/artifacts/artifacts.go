@@ -55,6 +55,7 @@ type content struct {
 	Dir   string            `json:"dir,omitempty"`
 }
 
+// Artifact is one thing to download.
 type Artifact struct {
 	Name, Version string
 	// URL is the download address, and Home is where the project publishes the artifact.
@@ -66,6 +67,7 @@ type Artifact struct {
 	content
 }
 
+// Parse parses a table.
 func Parse(raw []byte) (Table, error) {
 	var t Table
 	if err := yaml.UnmarshalStrict(raw, &t); err != nil {

@@ -45,6 +45,7 @@ type Header struct {
 	Databases []string `json:"databases"`
 }
 
+// Cloud identifies a cloud.
 type Cloud struct {
 	Namespace string `json:"namespace"`
 	Name      string `json:"name"`
@@ -60,12 +61,14 @@ type Manifest struct {
 	Entries []Entry  `json:"entries"`
 }
 
+// Entry is a part of the archive.
 type Entry struct {
 	Name   string `json:"name"`
 	Size   int64  `json:"size"`
 	SHA256 string `json:"sha256"`
 }
 
+// Object is a Kubernetes object in JSON.
 type Object struct {
 	Kind, Name string
 	JSON       []byte

@@ -23,6 +23,7 @@ import (
 // attempts is the maximum number of attempts at a dump when tables change meanwhile.
 const attempts = 5
 
+// Source is the input of a backup.
 type Source struct {
 	// Header is complete except for Databases and Server, which are read from the server.
 	Header  Header
@@ -32,6 +33,7 @@ type Source struct {
 	Admin *mysql.Admin
 }
 
+// Plan is a plan for a backup.
 type Plan struct {
 	Source
 	Store Store
@@ -60,6 +62,7 @@ func (e *SpaceError) Error() string {
 // prefix returns the prefix of a cloud's file names. It includes the ID, because clouds that share a store often share their name, too.
 func prefix(c Cloud) string { return c.Name + "-" + digest([]byte(c.ID))[:8] + "-" }
 
+// FileName returns the file name of a backup.
 func FileName(h Header) string {
 	return prefix(h.Cloud) + h.Time.UTC().Format("20060102T150405Z") + Suffix
 }

@@ -56,6 +56,7 @@ func (s Saved) Databases() []string {
 	return out
 }
 
+// Vault holds the copies of a cloud.
 type Vault struct {
 	Admin *mysql.Admin
 	// CloudID is the ID of Admin's owner.

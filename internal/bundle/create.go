@@ -33,6 +33,7 @@ import (
 	"yunion.io/x/ocadm/internal/fetch"
 )
 
+// Spec describes a bundle to build.
 type Spec struct {
 	Platforms []Platform
 	// Since, which may be nil, is the bundle that the new one continues: its blobs are omitted, and it must be in the same directory.
@@ -50,6 +51,7 @@ type Platform struct {
 	Images []ImageSource
 }
 
+// Create writes a bundle for one platform to path.
 func Create(ctx context.Context, path string, info Info, files []FileSource, images []ImageSource) error {
 	return Build(ctx, path, Spec{Platforms: []Platform{{info, files, images}}})
 }

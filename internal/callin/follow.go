@@ -28,6 +28,7 @@ const (
 	lastPause = 5 * time.Second
 )
 
+// Client sends reports.
 type Client struct {
 	// URL is that of the ConfigMap, Token that of the machine.
 	URL, Token string

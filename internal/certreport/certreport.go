@@ -28,6 +28,7 @@ func RenewAt(notBefore, notAfter time.Time) time.Time {
 	return notAfter.Add(-min(Ahead, notAfter.Sub(notBefore)/part))
 }
 
+// Certificate is a certificate of a node.
 type Certificate struct {
 	Name    string    `json:"name"`
 	Ends    time.Time `json:"ends"`
@@ -44,6 +45,7 @@ type Report struct {
 	Problem string `json:"problem,omitempty"`
 }
 
+// Parse parses a report.
 func Parse(text string) (Report, error) {
 	var r Report
 	if err := json.Unmarshal([]byte(text), &r); err != nil {

@@ -11,6 +11,7 @@ import (
 	"strings"
 )
 
+// Account is the database user of a service.
 type Account struct {
 	User     string
 	Password string

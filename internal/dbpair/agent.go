@@ -25,6 +25,7 @@ const (
 	silentAfter  = 40 * time.Second
 )
 
+// Config is the configuration of an agent.
 type Config struct {
 	Me, Node, Namespace string
 	Kube                client.Client

@@ -93,6 +93,7 @@ type View struct {
 	Outdated bool
 }
 
+// Act is an action of an agent.
 type Act string
 
 const (

@@ -66,8 +66,10 @@ func ID(server string) int {
 	return 2
 }
 
+// PodName returns the name of a server's only pod.
 func PodName(server string) string { return server + "-0" }
 
+// ClaimName returns the name of the PersistentVolumeClaim of a server.
 func ClaimName(server string) string { return "data-" + PodName(server) }
 
 // ServiceName returns the name of the Service of one server, for replication.
@@ -100,6 +102,7 @@ func (r Record) Doubted(why string) Record {
 	return Record{Primary: r.Primary, InSync: r.InSync, Term: r.Term, Unsettled: why}
 }
 
+// ReadRecord reads the record from its Lease.
 func ReadRecord(l *coordinationv1.Lease) Record {
 	r := Record{
 		InSync: l.Annotations[syncAnnotation], Promote: l.Annotations[promoteAnnotation], Force: l.Annotations[forceAnnotation] != "",
@@ -132,6 +135,7 @@ func (r Record) Write(l *coordinationv1.Lease) {
 	}
 }
 
+// Member is the report of an agent about its server.
 type Member struct {
 	Node string `json:"node,omitempty"`
 	Mode Mode   `json:"mode"`
@@ -153,6 +157,7 @@ type Member struct {
 	Seen  string `json:"seen,omitempty"`
 }
 
+// ReadMember reads a report from its Lease.
 func ReadMember(l *coordinationv1.Lease) (Member, error) {
 	var m Member
 	text := l.Annotations[stateAnnotation]

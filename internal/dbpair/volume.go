@@ -14,6 +14,7 @@ import (
 	"yunion.io/x/ocadm/internal/disk"
 )
 
+// Files holds the paths of a server's files.
 type Files struct {
 	// Dir is the volume, which holds the data directory, and Socket the Unix socket of the server.
 	Dir, Socket string

@@ -28,6 +28,7 @@ const (
 	CodeNoArchitecture = "OCA-2334"
 )
 
+// Client downloads from a depot.
 type Client struct {
 	address string
 	fetcher fetch.Fetcher

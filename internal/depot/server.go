@@ -88,6 +88,7 @@ func stamps(files ...string) (out [2]stamp, _ error) {
 	return out, nil
 }
 
+// Authorities returns the certificates of a PEM file.
 func Authorities(file string) (*x509.CertPool, error) {
 	certs, err := authorities(file)
 	pool := x509.NewCertPool()

@@ -21,8 +21,10 @@ import (
 	"google.golang.org/grpc/codes"
 )
 
+// Member is a member and its addresses.
 type Member struct{ Name, ClientURL, PeerURL string }
 
+// Config describes how to reach an etcd.
 type Config struct {
 	// Members lists all members that the etcd should have.
 	Members []Member

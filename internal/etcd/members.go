@@ -17,6 +17,7 @@ import (
 	"yunion.io/x/ocadm/internal/wait"
 )
 
+// Listed is a member as etcd lists it.
 type Listed struct {
 	ID   uint64
 	Name string // empty until it has started for the first time

@@ -38,6 +38,7 @@ type Command struct {
 	OnLine func(line string)
 }
 
+// Result is the outcome of a program.
 type Result struct {
 	Stdout, Stderr string
 	ExitCode       int

@@ -55,6 +55,7 @@ func (f Finding) Unwrap() error { return f.Err }
 // ExitCode returns the exit code derived from the code, see ExitCode.
 func (f Finding) ExitCode() int { return ExitCode(f.Code) }
 
+// List holds all findings of a run.
 type List []Finding
 
 // Errors returns the findings that stop a run.
@@ -113,6 +114,7 @@ func Of(err error) List {
 	return nil
 }
 
+// New returns an error finding.
 func New(code, what, cause, remedy string) Finding {
 	return Finding{Code: code, Severity: Error, What: what, Cause: cause, Remedy: remedy}
 }

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
+// Service is a service in the catalogue.
 type Service struct {
 	ID      string `json:"id"`
 	Name    string `json:"name"`
@@ -18,6 +19,7 @@ type Service struct {
 	Enabled bool   `json:"enabled"`
 }
 
+// Endpoint is an address of a service.
 type Endpoint struct {
 	ID        string `json:"id"`
 	ServiceID string `json:"service_id"`
@@ -29,6 +31,7 @@ type Endpoint struct {
 	CertificateID string `json:"service_certificate_id"`
 }
 
+// User is a user account.
 type User struct {
 	ID              string `json:"id"`
 	Name            string `json:"name"`

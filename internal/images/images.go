@@ -23,6 +23,7 @@ const DefaultRepository = "registry.cn-beijing.aliyuncs.com/yunionio"
 // Operator is the name of the image that contains this program.
 const Operator = "ocadm"
 
+// Image is one row of the table.
 type Image struct {
 	// Name is unique in the table.
 	Name string `json:"name"`
@@ -49,6 +50,7 @@ func (i Image) RepositoryOf(ref string) string {
 // Table lists the third-party images.
 type Table []Image
 
+// Load reads the embedded table.
 func Load() (Table, error) {
 	raw, err := fs.ReadFile(templates.Files(), "images.yaml")
 	if err != nil {
@@ -103,6 +105,7 @@ func (t Table) Refs() map[string]string {
 	return out
 }
 
+// OperatorRef returns the reference of the operator's image.
 func OperatorRef(imageRepository, version string) string {
 	return Reference{Repository: strings.TrimRight(cmp.Or(imageRepository, DefaultRepository), "/") + "/" + Operator, Tag: version}.String()
 }
@@ -135,6 +138,7 @@ func Rewrite(ref, imageRepository string) string {
 	return r.String()
 }
 
+// Reference is a parsed image reference.
 type Reference struct {
 	// Repository is the registry, including any port, and the path.
 	Repository string

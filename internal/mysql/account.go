@@ -17,6 +17,7 @@ import (
 // account of the server's own host.
 func DefaultHosts() []string { return []string{"%", "127.0.0.1", "::1"} }
 
+// Account is the database user of a service.
 type Account struct {
 	User     string
 	Password string

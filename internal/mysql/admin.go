@@ -15,6 +15,7 @@ import (
 // opConnect is the Op of an Error about the administrator's own login.
 const opConnect = "connecting"
 
+// Admin is an open connection as an administrator.
 type Admin struct {
 	cfg  Config
 	db   *sql.DB

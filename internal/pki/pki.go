@@ -33,6 +33,7 @@ const (
 	LeafLifetime = 800 * 24 * time.Hour
 )
 
+// Pair is a certificate with its private key.
 type Pair struct {
 	Cert *x509.Certificate
 	Key  crypto.Signer
@@ -95,6 +96,7 @@ func authority(now time.Time, commonName string) *x509.Certificate {
 	}
 }
 
+// Issue issues a leaf certificate signed by ca.
 func Issue(ca Pair, r Request) (Pair, error) {
 	if ca.Cert == nil || ca.Key == nil || !ca.Cert.IsCA {
 		return Pair{}, fmt.Errorf("issuing certificate %q: the signer is not a certificate authority with its key", r.CommonName)

@@ -55,6 +55,7 @@ const (
 	Silent    = "no answer"
 )
 
+// Sent describes the outcome of sending to a machine.
 type Sent struct {
 	To string `json:"to"`
 	// TCP holds the outcome of the connection to each port, UDP the error of sending to a port.

@@ -24,6 +24,7 @@ import (
 // HostsDir is where containerd looks for the configuration of registries.
 const HostsDir = "/etc/containerd/certs.d"
 
+// Endpoint is a server with images of a registry.
 type Endpoint struct {
 	// Root is the address of its API: "https://registry-1.docker.io/v2".
 	Root *url.URL

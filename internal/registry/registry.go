@@ -20,6 +20,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
 )
 
+// Client looks up images in registries.
 type Client struct {
 	// Endpoints returns where to look for images of a registry, in order.
 	Endpoints   func(registry string) ([]Endpoint, error)

@@ -26,6 +26,7 @@ const (
 // DialFunc opens a connection, like net.Dialer.DialContext.
 type DialFunc func(ctx context.Context, network, address string) (net.Conn, error)
 
+// Conn is a connection to a machine.
 type Conn struct {
 	target        Target
 	client        *ssh.Client

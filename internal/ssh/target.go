@@ -33,6 +33,7 @@ type Target struct {
 	Jump *Target
 }
 
+// Credentials are the credentials of a user. They are secret.
 type Credentials struct {
 	// Key is a private key in PEM, Passphrase the passphrase of the key.
 	Key, Passphrase []byte

@@ -22,6 +22,7 @@ type Renderer interface {
 	Close()
 }
 
+// Options configure a renderer.
 type Options struct {
 	// Verbose also shows the output of programs and every change.
 	Verbose bool

@@ -46,6 +46,7 @@ type Settings struct {
 	Other Group
 }
 
+// Group is a virtual address with its VRRP router ID.
 type Group struct {
 	Address  string
 	RouterID int
@@ -137,6 +138,7 @@ func (s Settings) Text() ([]byte, error) {
 	return text, nil
 }
 
+// Parse parses the content of the Secret.
 func Parse(data map[string][]byte) (Settings, error) {
 	id, err := strconv.Atoi(string(data["routerID"]))
 	s := Settings{Address: string(data["address"]), RouterID: id, Password: string(data["password"]), Instance: string(data["instance"])}

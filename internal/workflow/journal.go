@@ -16,6 +16,7 @@ import (
 	"time"
 )
 
+// Entry is one line of the journal.
 type Entry struct {
 	Time time.Time `json:"time"`
 	// Run identifies the run; PID is its process ID.

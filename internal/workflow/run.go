@@ -11,6 +11,7 @@ import (
 	"time"
 )
 
+// State is the outcome of a phase.
 type State string
 
 // The states. A Result omits phases that were not selected.
@@ -25,6 +26,7 @@ const (
 	Undone    State = "undone"
 )
 
+// StepResult is the outcome of one phase.
 type StepResult struct {
 	Name     string        `json:"name"`
 	State    State         `json:"state"`
@@ -35,6 +37,7 @@ type StepResult struct {
 	Err      error         `json:"-"`
 }
 
+// Result is the outcome of a run.
 type Result struct {
 	Plan     string        `json:"plan"`
 	Steps    []StepResult  `json:"steps"`
@@ -50,6 +53,7 @@ const (
 	Rollback OnFailure = "rollback"
 )
 
+// Options holds the settings of one run.
 type Options struct {
 	DryRun bool
 	// Skip and Only name phases; a parent's name covers its children.
@@ -74,6 +78,7 @@ type Runner[S any] struct {
 	Journal Journal
 }
 
+// PhaseError reports a failed phase.
 type PhaseError struct {
 	Plan, Phase string
 	Err         error

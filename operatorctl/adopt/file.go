@@ -78,6 +78,7 @@ func editorOf(cm *corev1.ConfigMap) string {
 	return "unknown"
 }
 
+// Patch is a change of an object.
 type Patch struct {
 	Object client.Object
 	Patch  client.Patch

@@ -218,6 +218,7 @@ type Sidecar struct {
 	Elsewhere []Mount
 }
 
+// Mount is a volume and its mount path.
 type Mount struct {
 	Name, Path string
 	// At most one source: HostPath, Storage (the component's PVC) or Secret (name suffix after "<cluster>-"); without one it is an empty directory.

@@ -56,6 +56,7 @@ type Notice struct {
 	Warning                 bool
 }
 
+// SecretReader reads a key of a Secret.
 type SecretReader func(ctx context.Context, name, key string) (string, error)
 
 // Secrets returns a reader of the Secrets in a namespace.

@@ -13,6 +13,7 @@ import (
 	"yunion.io/x/ocadm/internal/identity"
 )
 
+// State is the state of an effect.
 type State string
 
 const (
@@ -24,6 +25,7 @@ const (
 	Failed State = "failed"
 )
 
+// Outcome is the state of one effect after a run.
 type Outcome struct {
 	Effect  Effect
 	State   State
@@ -82,6 +84,7 @@ type try struct {
 // failing reports whether the last attempt at the effect failed with the current hash.
 func (t try) failing(e Effect) bool { return t.err != nil && t.hash == e.Hash }
 
+// NewMemory returns an empty Memory.
 func NewMemory() *Memory {
 	return &Memory{tries: map[string]try{}, unhealthy: map[Target]error{}, probes: map[Target]chan struct{}{}}
 }

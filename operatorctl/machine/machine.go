@@ -152,6 +152,7 @@ func (w work) login(ctx context.Context, m *v1alpha1.OnecloudMachine, l v1alpha1
 	return t, nil
 }
 
+// Credentials returns the credentials in a Secret.
 func Credentials(s map[string][]byte) ssh.Credentials {
 	return ssh.Credentials{
 		Key: s[v1alpha1.SecretKeyPrivate], Passphrase: []byte(line(s, v1alpha1.SecretKeyPassphrase)),

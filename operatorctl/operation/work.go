@@ -26,6 +26,7 @@ import (
 // errTaken ends a worker whose operation was taken by another pod or by the operator: a pod of a lost node may still run.
 var errTaken = errors.New("another pod took over the operation")
 
+// Worker runs one operation in a pod of its own.
 type Worker struct {
 	Client  client.WithWatch
 	Actions []Action

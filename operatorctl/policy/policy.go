@@ -24,6 +24,7 @@ type Table struct {
 	Roles    []Role
 }
 
+// Policy is a set of rules for a scope.
 type Policy struct {
 	Name string
 	// Scope is system, domain or project: whose resources the rules apply to.

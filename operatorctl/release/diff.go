@@ -35,6 +35,7 @@ const (
 	Delete = "delete"
 )
 
+// ObjectDiff is the difference in an object.
 type ObjectDiff struct {
 	Component string      `json:"component,omitempty"`
 	Action    string      `json:"action"`

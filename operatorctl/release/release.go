@@ -77,6 +77,7 @@ type From struct {
 	CertSupplied       bool
 }
 
+// Object is a rendered object.
 type Object struct {
 	// Component is the component that it belongs to; "" for the defaults in the spec of the cloud.
 	Component string `json:"component,omitempty"`
@@ -164,6 +165,7 @@ func Revision(s metav1.Object) int {
 	return n
 }
 
+// DecodeSummary reads the summary of a release.
 func DecodeSummary(s *corev1.Secret) (out Summary, err error) {
 	if err = json.Unmarshal(s.Data[keySummary], &out); err != nil {
 		err = fmt.Errorf("reading Secret %q: %w", s.Name, err)
@@ -171,6 +173,7 @@ func DecodeSummary(s *corev1.Secret) (out Summary, err error) {
 	return out, err
 }
 
+// Decode reads a release.
 func Decode(s *corev1.Secret) (*Release, error) {
 	r := &Release{}
 	var err error

@@ -57,6 +57,7 @@ type Certificates struct {
 	Status   v1alpha1.CertificatesStatus
 }
 
+// Secret is the content of a Secret.
 type Secret struct {
 	Name string
 	Data map[string][]byte

@@ -34,6 +34,7 @@ var Namespaces = []string{"kube-system", "kube-node-lease", "kube-flannel", "loc
 // parallel is the number of concurrent requests.
 const parallel = 8
 
+// Options controls what to read.
 type Options struct {
 	Cloud client.ObjectKey
 	// Everything reads the logs of all containers, with more lines: for a support bundle.

@@ -24,6 +24,7 @@ func Layer(t *testing.T, seed int64) v1.Layer {
 	return l
 }
 
+// Image returns a Linux image for an architecture.
 func Image(t *testing.T, arch string, layers ...v1.Layer) v1.Image {
 	t.Helper()
 	img := mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.OCIManifestSchema1), types.OCIConfigJSON)

@@ -32,6 +32,7 @@ import (
 	"yunion.io/x/ocadm/internal/flock"
 )
 
+// Info describes a snapshot.
 type Info struct {
 	File     string    `json:"file"`
 	Time     time.Time `json:"time"`

@@ -10,6 +10,7 @@ import (
 	"yunion.io/x/ocadm/internal/mysql"
 )
 
+// Progress is the progress of reading databases.
 type Progress struct {
 	// Done and Total are bytes of tables as the server estimates them. They are equal at the end.
 	Done, Total int64
@@ -32,6 +33,7 @@ type Meter struct {
 // leastSize is the smallest size that a table counts with, as reading an empty table also takes a moment.
 const leastSize = 16 << 10
 
+// NewMeter queries the server for the sizes of the tables of databases.
 func NewMeter(ctx context.Context, a *mysql.Admin, databases []string, report func(Progress)) (*Meter, error) {
 	m := &Meter{sizes: map[[2]string]int64{}, tables: map[string]int{}, report: report, now: Progress{Of: len(databases)}}
 	s, err := newSession(ctx, a)

@@ -13,6 +13,7 @@ import (
 	"strings"
 )
 
+// Member is a machine of a comparison.
 type Member struct {
 	// Name is the machine's, Address the one at which the others reach it.
 	Name, Address string
