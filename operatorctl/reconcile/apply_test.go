@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -73,8 +74,11 @@ func TestFailedAuditDoesNotDelayAFix(t *testing.T) {
 // However slow the API server is, a reconcile checks the effects: nothing else would trigger the next one.
 func TestSlowAPIServerDoesNotDelayEffects(t *testing.T) {
 	var b *bench
+	var one sync.Mutex
 	b = newBench(t, interceptor.Funcs{Patch: func(ctx context.Context, c client.WithWatch, o client.Object, p client.Patch, opts ...client.PatchOption) error {
+		one.Lock()
 		b.clock = b.clock.Add(2 * advanceFor)
+		one.Unlock()
 		return c.Patch(ctx, o, p, opts...)
 	}}, newCloud())
 	b.reconcile()

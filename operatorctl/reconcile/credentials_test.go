@@ -6,6 +6,7 @@ import (
 	"context"
 	"maps"
 	"strings"
+	"sync"
 	"testing"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -102,7 +103,10 @@ func TestDeletionWithoutDatabaseNamesTheRemedy(t *testing.T) {
 // The annotation on a workload pauses that, and nothing else.
 func TestPausedWorkloadIsNotChanged(t *testing.T) {
 	var applied []string
+	var one sync.Mutex
 	b := newBench(t, interceptor.Funcs{Patch: func(ctx context.Context, c client.WithWatch, o client.Object, p client.Patch, opts ...client.PatchOption) error {
+		one.Lock()
+		defer one.Unlock()
 		applied = append(applied, o.GetObjectKind().GroupVersionKind().Kind+"/"+o.GetName())
 		return c.Patch(ctx, o, p, opts...)
 	}}, newCloud())

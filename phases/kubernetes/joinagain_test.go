@@ -96,7 +96,9 @@ func TestNodeIsRegisteredAgain(t *testing.T) {
 			time.AfterFunc(after, func() { created = c.Create(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node4"}}) })
 			ctx, cancel := context.WithTimeout(t.Context(), startPatience)
 			defer cancel()
-			if err := awaitNode(ctx, h, c, &reporter{}); err != nil || created != nil {
+			err := awaitNode(ctx, h, c, &reporter{})
+			synctest.Wait()
+			if err != nil || created != nil {
 				t.Errorf("registered after %s: %v, %v", after, err, created)
 			}
 			if is := slices.ContainsFunc(rec.Calls(), func(l string) bool { return strings.Contains(l, "restart kubelet") }); is != restarted {
