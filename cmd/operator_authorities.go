@@ -48,7 +48,8 @@ func newOperatorShareAuthorities(a *app) *cobra.Command {
 	return c
 }
 
-// leaveControlPlane removes another node from etcd and the VRRP group, and restarts the agents that must know the others. With check, it only checks whether etcd survives without the node.
+// leaveControlPlane removes another node from etcd and the VRRP group, and restarts the agents that must know the others. With check, it only checks
+// whether etcd survives without the node.
 func leaveControlPlane(ctx context.Context, node string, check bool, report workflow.Reporter) error {
 	h, err := controlPlaneHost(ctx, check)
 	if err != nil {

@@ -65,16 +65,15 @@ func (s *samples) run(ctx context.Context, log *slog.Logger) error {
 	if s.from == nil {
 		return nil
 	}
-	for {
+	for ctx.Err() == nil {
 		families, err := s.from.Gather()
 		if err != nil { // the families that could be read are there
 			log.Debug("reading metrics for the page", "err", err)
 		}
 		s.add(read(time.Now(), families))
-		if wait.Sleep(ctx, sampleEvery) != nil {
-			return nil
-		}
+		_ = wait.Sleep(ctx, sampleEvery) // the loop ends with ctx
 	}
+	return nil
 }
 
 func (s *samples) add(one sample) {

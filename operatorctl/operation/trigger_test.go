@@ -92,10 +92,7 @@ func TestRefusedAnnotationIsReported(t *testing.T) {
 	}
 }
 
-type listener struct {
-	recorder
-	said string
-}
+type listener struct{ said string }
 
 func (l *listener) Eventf(_, _ runtime.Object, _, reason, _, note string, args ...any) {
 	l.said += reason + ": " + fmt.Sprintf(note, args...)
