@@ -187,13 +187,13 @@ func arguments(check cobra.PositionalArgs) cobra.PositionalArgs {
 }
 
 // usageError converts cobra's own errors to findings. Cobra has no types for them.
-func usageError(err error) error {
+func usageError(c *cobra.Command, err error) error {
 	if err == nil || len(finding.Of(err)) > 0 {
 		return err
 	}
 	for _, prefix := range []string{"unknown command ", "required flag(s) ", "accepts ", "requires at least ", "if any flags in the group "} {
 		if strings.HasPrefix(err.Error(), prefix) {
-			return finding.Errorf("OCA-0401", wrongUsage, "the command with --help", "%w", err)
+			return finding.Errorf("OCA-0401", wrongUsage, c.CommandPath()+" --help", "%w", err)
 		}
 	}
 	return err
@@ -204,8 +204,8 @@ func Execute(ctx context.Context, s Streams, args []string) int {
 	a := newApp(s)
 	root := newRoot(a)
 	root.SetArgs(args)
-	err := usageError(root.ExecuteContext(ctx))
-	if err == nil {
+	c, err := root.ExecuteContextC(ctx)
+	if err = usageError(c, err); err == nil {
 		return finding.ExitOK
 	}
 	if below, is := errors.AsType[*endedBelow](err); is {
