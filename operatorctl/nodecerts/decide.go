@@ -107,7 +107,10 @@ func renewal(s seen) (*v1alpha1.OnecloudOperation, time.Time) {
 	first := slices.MinFunc(due, func(a, b certreport.Certificate) int {
 		return cmp.Or(a.RenewAt.Compare(b.RenewAt), cmp.Compare(a.Name, b.Name))
 	})
-	pause := min(pauseMost, first.Ends.Sub(first.RenewAt)/patienceParts)
+	pause := pauseMost // of a damaged certificate, which has no times, too
+	if !first.Ends.IsZero() {
+		pause = min(pauseMost, first.Ends.Sub(first.RenewAt)/patienceParts)
+	}
 	number, prefix := 0, fmt.Sprintf("%s-renewcertificates-%d-", s.cloud.Name, first.RenewAt.Unix())
 	for _, o := range s.operations {
 		switch {

@@ -84,6 +84,9 @@ func TestDecide(t *testing.T) {
 			operations: []*v1alpha1.OnecloudOperation{renewed(v1alpha1.OperationFailed, now.Add(-time.Minute))}}, "", "", "", "", 59 * time.Minute},
 		{"one has failed some time ago", seen{nodes: []string{"a"}, ready: []string{"a"}, reports: map[string]certreport.Report{"a": report(now.Add(-3*time.Hour), "")},
 			operations: []*v1alpha1.OnecloudOperation{renewed(v1alpha1.OperationFailed, now.Add(-2*time.Hour))}}, "", "", "", "default-renewcertificates-1798848245-0", lookEvery},
+		{"a damaged one, whose times are unknown, has failed a moment ago", seen{nodes: []string{"a"}, ready: []string{"a"}, reports: map[string]certreport.Report{
+			"a": {Time: now, Certificates: []certreport.Certificate{{Name: "apiserver"}}}},
+			operations: []*v1alpha1.OnecloudOperation{renewed(v1alpha1.OperationFailed, now.Add(-time.Minute))}}, "", "", "", "", 59 * time.Minute},
 		{"the first attempts are not kept", seen{nodes: []string{"a"}, ready: []string{"a"}, reports: map[string]certreport.Report{"a": report(now.Add(-30*time.Hour), "")},
 			operations: attempts(9, 7, 28)}, "", "", "", "default-renewcertificates-1798751045-29", lookEvery},
 	} {
