@@ -249,6 +249,9 @@ func prepare(_ context.Context, r *Restore, rep workflow.Reporter) error {
 	if err := os.RemoveAll(to); err != nil { // left by an interrupted attempt
 		return fmt.Errorf("removing an unfinished restore: %w", err)
 	}
+	if err := os.MkdirAll(r.path(""), 0o700); err != nil { // it may have been deleted with the data
+		return fmt.Errorf("creating the directory of etcd's data: %w", err)
+	}
 	lacking, err := snapshot.Lacking(r.path(""), r.Info.Size)
 	if err != nil {
 		return err

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"yunion.io/x/ocadm/internal/etcd/snapshot"
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/internal/vip"
 	"yunion.io/x/ocadm/internal/workflow"
@@ -111,5 +112,21 @@ func TestPreparedOfLongAgo(t *testing.T) {
 	}
 	if prepared() {
 		t.Error("the data was deleted, and passes for made")
+	}
+}
+
+// The directory of the data may have been deleted, or be on a new disk.
+func TestPrepareWithoutDirectory(t *testing.T) {
+	h := machine(t)
+	r := &Restore{Host: h, Member: own(t, h), File: h.Files.Path("/snapshot.db"), Info: snapshot.Info{Digest: "sha256:x"}}
+	if err := os.RemoveAll(r.path("")); err != nil {
+		t.Fatal(err)
+	}
+	err := prepare(t.Context(), r, workflow.Discard{}) // without a snapshot it goes no further
+	if f := finding.Of(err); len(f) != 1 || f[0].Code != "OCA-4150" {
+		t.Error(err)
+	}
+	if st, err := os.Stat(r.path("")); err != nil || st.Mode().Perm() != 0o700 {
+		t.Errorf("%v, %v", st, err)
 	}
 }
