@@ -195,7 +195,7 @@ func newCertsTake(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return json.NewEncoder(to).Encode(rotation.Taken{Left: left})
+			return json.NewEncoder(to).Encode(rotation.NewTaken(left))
 		},
 	}
 	c.Flags().StringVar(&from, "from", "", "directory with the record of the rotation")

@@ -235,6 +235,21 @@ type Taken struct {
 	Left []string `json:"left,omitempty"`
 }
 
+// reportBytes is below the 4096 bytes after which the kubelet cuts off a pod's report.
+const reportBytes = 4000
+
+// NewTaken returns the report on a node's kubeconfigs. It counts those that do not fit.
+func NewTaken(left []string) Taken {
+	size := 0
+	for i, f := range left {
+		quoted, _ := json.Marshal(f) // text always has a form
+		if size += len(quoted) + len(","); size > reportBytes {
+			return Taken{Left: append(slices.Clone(left[:i]), fmt.Sprintf("and %d more", len(left)-i))}
+		}
+	}
+	return Taken{Left: left}
+}
+
 // parseTaken parses such a report.
 func parseTaken(text string) (Taken, error) {
 	var t Taken

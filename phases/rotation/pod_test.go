@@ -4,11 +4,15 @@ package rotation
 
 import (
 	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
@@ -40,6 +44,27 @@ func TestPodWithoutImage(t *testing.T) {
 	}
 }
 
+// The kubelet cuts off a pod's report after 4096 bytes. A node with the kubeconfigs of many users must not end a rotation.
+func TestReportFits(t *testing.T) {
+	var left []string
+	for i := range 300 {
+		left = append(left, fmt.Sprintf("/home/user%03d/.kube/config", i))
+	}
+	for _, n := range []int{0, 1, 100, 300} {
+		raw, err := json.Marshal(NewTaken(left[:n]))
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := parseTaken(string(raw[:min(len(raw), 4096)]))
+		if err != nil || len(got.Left) > n || n > 0 && got.Left[0] != left[0] {
+			t.Errorf("%d: %d bytes, %d files, %v", n, len(raw), len(got.Left), err)
+		}
+		if last := len(got.Left) - 1; n == 300 && (last < 50 || got.Left[last] != fmt.Sprintf("and %d more", n-last)) {
+			t.Errorf("%d: the last of %d is %s", n, last, got.Left[last])
+		}
+	}
+}
+
 // Kubeconfigs on removed nodes do not block the end of a rotation.
 func TestRefuseLeft(t *testing.T) {
 	left := map[string][]string{"gone": {"/root/.kube/config"}, "node2": {"/home/a/.kube/config"}}
@@ -49,5 +74,26 @@ func TestRefuseLeft(t *testing.T) {
 	f := finding.Of(refuseLeft(left, []member{{name: "node1"}, {name: "node2"}}))
 	if len(f) != 1 || f[0].Code != "OCA-4417" || strings.Join(f[0].Evidence, " ") != "node2: /home/a/.kube/config" {
 		t.Errorf("%+v", f)
+	}
+}
+
+// If the answer to the deletion of the record is lost, the rotation still ends: without a record, nobody can repeat its end.
+func TestLostAnswerAtTheEnd(t *testing.T) {
+	deletions := 0
+	k := fake.NewClientBuilder().WithObjects(&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceSystem, Name: secretName}}).
+		WithInterceptorFuncs(interceptor.Funcs{Delete: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.DeleteOption) error {
+			err := c.Delete(ctx, o, opts...)
+			if o.GetName() != secretName {
+				return err
+			}
+			if deletions++; deletions == 1 {
+				return errors.New("connection reset by peer")
+			}
+			return err
+		}}).Build()
+	n := &Rotation{Host: controlPlane(t, "key"), Record: &Record{Stage: Drop},
+		secret: &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceSystem, Name: secretName}}}
+	if err := end(t.Context(), k, n, workflow.Discard{}); err != nil || n.Record != nil || deletions != 2 {
+		t.Errorf("%d deletions, record %v, %v", deletions, n.Record, err)
 	}
 }

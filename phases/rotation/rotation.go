@@ -309,18 +309,21 @@ func proxyStep() Step {
 func endStep() Step {
 	return Step{Name: "end", Short: "Delete the record of the rotation", Timeout: time.Minute,
 		Plan: workflow.Says[*Rotation]("delete Secret kube-system/" + secretName),
-		Run: connected(func(ctx context.Context, c client.WithWatch, n *Rotation, r workflow.Reporter) error {
-			if missing, err := n.missing(ctx, c, Drop); err != nil || len(missing) > 0 {
-				return errors.Join(err, notReached(Drop, missing))
-			}
-			if err := kubernetes.ForgetUpload(ctx, c); err != nil {
-				return err
-			}
-			if err := client.IgnoreNotFound(c.Delete(ctx, n.secret)); err != nil {
-				return fmt.Errorf("deleting the record of the rotation: %w", err)
-			}
-			n.Record = nil
-			r.Changed("deleted Secret kube-system/%s", secretName)
-			return nil
-		})}
+		Run:  connected(end)}
+}
+
+func end(ctx context.Context, c client.WithWatch, n *Rotation, r workflow.Reporter) error {
+	if missing, err := n.missing(ctx, c, Drop); err != nil || len(missing) > 0 {
+		return errors.Join(err, notReached(Drop, missing))
+	}
+	if err := kubernetes.ForgetUpload(ctx, c); err != nil {
+		return err
+	}
+	err := answered(ctx, func(ctx context.Context) error { return client.IgnoreNotFound(c.Delete(ctx, n.secret)) })
+	if err != nil {
+		return fmt.Errorf("deleting the record of the rotation: %w", err)
+	}
+	n.Record = nil
+	r.Changed("deleted Secret kube-system/%s", secretName)
+	return nil
 }
