@@ -56,6 +56,24 @@ func TestThereAndBack(t *testing.T) {
 	}
 }
 
+// A view of a table that was dropped cannot be created again. It must not make every copy and restore fail.
+func TestInvalidView(t *testing.T) {
+	e := setUp(t)
+	id, dir := key(t), Dir(t.TempDir())
+	e.run("CREATE TABLE keystone.gone (id INT)", "CREATE VIEW keystone.a AS SELECT id FROM keystone.gone", "CREATE VIEW keystone.c AS SELECT id FROM keystone.user",
+		"CREATE VIEW keystone.b AS SELECT id FROM keystone.c", "DROP TABLE keystone.gone")
+	info, err := e.plan(dir, id.Recipient()).Run(t.Context(), workflow.Discard{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := restored(t.Context(), workflow.Discard{}, dir, info, e.admin, id); err != nil {
+		t.Fatal(err)
+	}
+	if got := e.run("SELECT GROUP_CONCAT(TABLE_NAME ORDER BY TABLE_NAME) FROM information_schema.VIEWS WHERE TABLE_SCHEMA = 'keystone'"); strings.TrimSpace(got) != "b,c" {
+		t.Errorf("views %s", got)
+	}
+}
+
 // TestDatabasesThatAreNotInTheBackup checks that the cloud's other databases with contents are listed, and emptied without losing their owner.
 func TestDatabasesThatAreNotInTheBackup(t *testing.T) {
 	e := setUp(t)

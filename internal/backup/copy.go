@@ -75,7 +75,15 @@ func copyPieces(ctx context.Context, w Watcher, from, to *mysql.Admin, databases
 	if err := matches(ctx, w, to, want, databases, into); err != nil {
 		return want, fmt.Errorf("comparing the copy: %w", err)
 	}
-	return want, l.Finish(ctx)
+	return want, finish(ctx, w, l)
+}
+
+func finish(ctx context.Context, w Watcher, l *dump.Loader) error {
+	err := l.Finish(ctx)
+	for _, v := range l.LeftOut {
+		w.Info("left out %s, which uses something that does not exist", v)
+	}
+	return err
 }
 
 // matches compares databases that were loaded with their originals. It runs before triggers and events exist, so what those change does not count.

@@ -120,7 +120,7 @@ func load(ctx context.Context, w Watcher, s Store, info Info, a *mysql.Admin, id
 	if err := matches(ctx, w, a, out.Manifest.Data, out.Header.Databases, into); err != nil {
 		return out, err
 	}
-	return out, l.Finish(ctx)
+	return out, finish(ctx, w, l)
 }
 
 // RestoreDatabases replaces the databases of the cloud with those of a backup that Verify has read and checked. If interrupted, it must be run again.

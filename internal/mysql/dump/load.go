@@ -24,7 +24,12 @@ type Loader struct {
 	current string
 	later   []Piece
 	limit   int64
+	// LeftOut lists the views that Finish did not create because something that they use does not exist. They are as useless in the original.
+	LeftOut []string
 }
+
+// lacking lists the server's numbers for a view that uses a database, column, table or function that does not exist, or another such view.
+var lacking = []uint16{1049, 1054, noSuchTable, 1305, 1356}
 
 // writeSession turns checks off, since tables and rows come in any order, and stores values as they are.
 var writeSession = []string{
@@ -135,17 +140,26 @@ func (l *Loader) Finish(ctx context.Context) error {
 			var failed []Piece
 			var first error
 			for _, p := range left {
-				if err := l.make(ctx, p); err != nil {
-					failed = append(failed, p)
-					if first == nil {
-						first = l.s.admin.Fail(fmt.Sprintf("creating the %s %q of database %q", p.Kind, p.Name, p.Database), err)
-					}
+				err := l.make(ctx, p)
+				if err == nil {
+					continue
+				}
+				failed = append(failed, p)
+				my, ok := errors.AsType[*driver.MySQLError](err)
+				if invalid := kind == View && ok && slices.Contains(lacking, my.Number); !invalid && first == nil {
+					first = l.s.admin.Fail(fmt.Sprintf("creating the %s %q of database %q", p.Kind, p.Name, p.Database), err)
 				}
 			}
-			if len(failed) == len(left) || first != nil && kind != View {
+			stuck := len(failed) == len(left)
+			if first != nil && (kind != View || stuck) {
 				return first
 			}
-			left = failed
+			if left = failed; stuck {
+				for _, p := range failed {
+					l.LeftOut = append(l.LeftOut, fmt.Sprintf("view %q of database %q", p.Name, p.Database))
+				}
+				break
+			}
 		}
 	}
 	return nil
