@@ -22,9 +22,9 @@ fail() {
 [ -n "$url" ] || fail "set OCADM_URL to the base URL of the releases"
 redirects='=http,https'
 case $url in
-https://*) redirects='=https' ;; # a redirect must not lead to a server without TLS either
+[hH][tT][tT][pP][sS]://*) redirects='=https' ;; # a redirect must not lead to a server without TLS either
 http://127.0.0.1[:/]* | http://localhost[:/]*) ;;
-http://*) [ "${OCADM_ALLOW_HTTP:-}" = 1 ] || fail "OCADM_URL has no TLS, so the program could be replaced in transit: give an https address, or set OCADM_ALLOW_HTTP=1" ;;
+*) [ "${OCADM_ALLOW_HTTP:-}" = 1 ] || fail "OCADM_URL has no TLS, so the program could be replaced in transit: give an https address, or set OCADM_ALLOW_HTTP=1" ;;
 esac
 case $(uname -s) in
 Linux) ;;
