@@ -12,6 +12,7 @@ import (
 	"encoding/json"
 	"fmt"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -52,6 +53,8 @@ type Prepared struct {
 	Pair *Pair
 	// DatabaseImage is the image of the running embedded database; empty means the one in the table.
 	DatabaseImage string
+	// Volume is that of the running embedded database; nil if there is none.
+	Volume *corev1.PersistentVolumeClaimSpec
 }
 
 // All returns the addons in the order in which they are installed.

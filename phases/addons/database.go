@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"yunion.io/x/ocadm/internal/dbpair"
@@ -46,9 +47,13 @@ func database() Addon {
 			if class == "" && c.Addons.Storage != config.None { // "" is the cluster's default class
 				class = config.DefaultStorageClass
 			}
+			size := cmp.Or(c.Database.StorageSize, defaultStorage)
+			if p.Volume != nil {
+				class, size = ptr.Deref(p.Volume.StorageClassName, ""), p.Volume.Resources.Requests.Storage().String()
+			}
 			return map[string]any{
 				"Image": cmp.Or(p.DatabaseImage, image["mariadb"]), "Namespace": c.Cloud.Namespace, "Password": p.Password,
-				"StorageClass": class, "StorageSize": cmp.Or(c.Database.StorageSize, defaultStorage), "Pair": p.Pair, "Servers": databaseServers(p.Pair != nil),
+				"StorageClass": class, "StorageSize": size, "Pair": p.Pair, "Servers": databaseServers(p.Pair != nil),
 			}, err
 		},
 		Images:  []string{"mariadb"},
@@ -100,7 +105,11 @@ func ensurePassword(ctx context.Context, c client.WithWatch, cfg *config.Config,
 				keyPassword)
 		}
 		pair, err := findPair(ctx, c, cfg)
-		return Prepared{Password: pw, Pair: pair}, nil, err
+		if err != nil {
+			return Prepared{}, nil, err
+		}
+		volume, err := findVolume(ctx, c, cfg.Cloud.Namespace)
+		return Prepared{Password: pw, Pair: pair, Volume: volume}, nil, err
 	}
 	if !apierrors.IsNotFound(err) {
 		return Prepared{}, nil, fmt.Errorf("reading Secret %s/%s: %w", s.Namespace, s.Name, err)
@@ -120,6 +129,18 @@ func ensurePassword(ctx context.Context, c client.WithWatch, cfg *config.Config,
 		return Prepared{}, nil, fmt.Errorf("creating Secret %s/%s: %w", s.Namespace, s.Name, err)
 	}
 	return Prepared{Password: pw}, made, nil
+}
+
+// findVolume returns the volume of the running embedded database, which cannot be changed, nil if there is none.
+func findVolume(ctx context.Context, c client.Reader, namespace string) (*corev1.PersistentVolumeClaimSpec, error) {
+	s := &appsv1.StatefulSet{ObjectMeta: named(namespace, DatabaseName)}
+	if err := c.Get(ctx, client.ObjectKeyFromObject(s), s); client.IgnoreNotFound(err) != nil {
+		return nil, fmt.Errorf("reading StatefulSet %s/%s: %w", namespace, s.Name, err)
+	}
+	if len(s.Spec.VolumeClaimTemplates) == 0 {
+		return nil, nil
+	}
+	return &s.Spec.VolumeClaimTemplates[0].Spec, nil
 }
 
 // plain reports whether a password can be used in SQL and in an option file without quoting.

@@ -60,13 +60,6 @@ func AddReplica(ctx context.Context, c client.WithWatch, namespace, image string
 	}
 	cfg := config.Default()
 	cfg.Cloud.Namespace, cfg.Cloud.OperatorImage = namespace, image
-	for _, claim := range live.Spec.VolumeClaimTemplates {
-		cfg.Addons.Storage, cfg.Cloud.StorageClass = config.None, ""
-		if claim.Spec.StorageClassName != nil {
-			cfg.Cloud.StorageClass = *claim.Spec.StorageClassName
-		}
-		cfg.Database.StorageSize = claim.Spec.Resources.Requests.Storage().String()
-	}
 	auth, err := credentials(ctx, c, namespace, &live.Spec.Template)
 	if err != nil {
 		return nil, err

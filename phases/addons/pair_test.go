@@ -15,6 +15,7 @@ import (
 	"yunion.io/x/ocadm/internal/dbpair"
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/internal/kube"
+	"yunion.io/x/ocadm/phases/config"
 	"yunion.io/x/ocadm/phases/host"
 )
 
@@ -82,6 +83,34 @@ func TestReplicaPullsImages(t *testing.T) {
 		}
 		if has := s.Spec.Template.Spec.ImagePullSecrets; len(has) != 1 || has[0].Name != cluster.PullSecret {
 			t.Errorf("%s: %v", server, has)
+		}
+	}
+}
+
+// TestVolumeStays: the volume of a StatefulSet cannot be changed, so a repeated installation without the flags of the first renders the same one.
+func TestVolumeStays(t *testing.T) {
+	k := fake.NewClientBuilder().WithScheme(kube.Scheme()).Build()
+	first := plainConfig()
+	first.Database.StorageSize, first.Cloud.StorageClass = "50Gi", "ceph"
+	for _, cfg := range []*config.Config{first, plainConfig()} {
+		p, _, err := ensurePassword(t.Context(), k, cfg, false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		objs, err := database().Objects(cfg, p)
+		if err == nil {
+			_, err = kube.Apply(t.Context(), k, kube.FieldManager, objs...)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := &appsv1.StatefulSet{}
+		if err := k.Get(t.Context(), client.ObjectKey{Namespace: cfg.Cloud.Namespace, Name: dbpair.First}, s); err != nil {
+			t.Fatal(err)
+		}
+		claim := s.Spec.VolumeClaimTemplates[0].Spec
+		if size := claim.Resources.Requests.Storage().String(); size != "50Gi" || claim.StorageClassName == nil || *claim.StorageClassName != "ceph" {
+			t.Errorf("%s of class %v", size, claim.StorageClassName)
 		}
 	}
 }
