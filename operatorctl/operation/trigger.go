@@ -112,7 +112,7 @@ func (c *Controller) trigger(ctx context.Context, cloud *v1alpha1.OnecloudCluste
 		return c.putBack(ctx, cloud, refused)
 	}
 	action, as := actionAsked(cloud)
-	if action != "" && as == "" {
+	if action != "" && !strings.HasPrefix(as, name(cloud.Name, action)) { // any other word is a user's, who may repeat it
 		return c.annotate(ctx, cloud, action+" "+name(cloud.Name, action, cloud.ResourceVersion))
 	}
 	o := wanted(cloud, all)

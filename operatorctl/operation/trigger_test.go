@@ -69,6 +69,37 @@ func TestOneAnnotationOneOperation(t *testing.T) {
 	}
 }
 
+// TestNamedAnnotationTwice: a second request with the same word after the action is another request.
+func TestNamedAnnotationTwice(t *testing.T) {
+	made := &v1alpha1.OnecloudCluster{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name}}
+	made.Status.Version, made.Status.Release = "v4.0.4", v1alpha1.ReleaseStatus{Revision: 1, Version: "v4.0.4"}
+	api := fake.NewClientBuilder().WithScheme(kube.Scheme()).WithObjects(made).WithStatusSubresource(made).Build()
+	c := New(Options{Means: Means{Client: api}, Events: &recorder{}})
+	for n := range 2 {
+		now := &v1alpha1.OnecloudCluster{}
+		if err := api.Get(t.Context(), key, now); err != nil {
+			t.Fatal(err)
+		}
+		now.Annotations = map[string]string{v1alpha1.AnnotationOperation: v1alpha1.ActionBackup + " nightly"}
+		if err := api.Update(t.Context(), now); err != nil {
+			t.Fatal(err)
+		}
+		for range 2 {
+			err := api.Get(t.Context(), key, now)
+			if err == nil {
+				err = c.trigger(t.Context(), now, nil)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		operations := &v1alpha1.OnecloudOperationList{}
+		if err := api.List(t.Context(), operations); err != nil || len(operations.Items) != n+1 {
+			t.Errorf("%d operations, %v", len(operations.Items), err)
+		}
+	}
+}
+
 // TestRefusedAnnotationIsReported: the annotation disappears in any case, so an event must say that it requested nothing.
 func TestRefusedAnnotationIsReported(t *testing.T) {
 	made := &v1alpha1.OnecloudCluster{ObjectMeta: metav1.ObjectMeta{
