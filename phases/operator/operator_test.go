@@ -171,6 +171,19 @@ func TestRightsOfRegion(t *testing.T) {
 	}
 }
 
+// Manifests that are applied again, and an upgrade of the chart, keep a second copy of the operator.
+func TestManifestsLeaveCopies(t *testing.T) {
+	objs, err := Objects("registry.example.org/ocadm:v2")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, o := range objs {
+		if _, set, _ := unstructured.NestedFieldNoCopy(o.Object, "spec", "replicas"); set {
+			t.Errorf("%s %s has a number of copies", o.GetKind(), o.GetName())
+		}
+	}
+}
+
 // An update keeps the namespaces and the registry credentials of the installed operator.
 func TestObjectsFor(t *testing.T) {
 	live := deployment()
