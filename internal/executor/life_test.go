@@ -314,7 +314,7 @@ func TestUnit(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, want := range []string{
-		"ExecStart=/usr/local/bin/ocadm executor --socket-path /var/run/onecloud/exec.sock", "KillMode=process", "User=root", "Restart=always", "OOMPolicy=continue",
+		"ExecStart=/usr/local/bin/ocadm executor --socket-path /var/run/onecloud/exec.sock", "KillMode=process", "User=root", "Restart=always", "OOMPolicy=continue", "ManagedOOMPreference=omit",
 		"TasksMax=infinity", "LimitNOFILE=500000", "LimitNPROC=500000", "WantedBy=multi-user.target",
 	} {
 		if !strings.Contains(string(got), "\n"+want+"\n") {
