@@ -9,6 +9,7 @@ import (
 	"net"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -73,10 +74,19 @@ func BeginEnable(ctx context.Context, h *host.Host, address, endpoint string) (*
 	return move.Endpoint(h, from, to, port), nil
 }
 
-// leaveFirewall leaves firewalld to the user, as init did with --firewall manual: it opened nothing.
+// leaveFirewall leaves to the user what init did: all of firewalld with --firewall manual, and the ports of what it did not install. It opened none.
 func leaveFirewall(h *host.Host) {
-	if len(h.Ledger.Created(host.KindFirewall)) == 0 {
+	made := h.Ledger.Created(host.KindFirewall)
+	if len(made) == 0 {
 		h.Config.Node.Firewall = config.FirewallManual
+	}
+	if !depot.Has(h) {
+		h.Config.Node.Depot = config.None
+	}
+	for port, choice := range map[string]*string{"8472/udp": &h.Config.Addons.CNI, "80/tcp": &h.Config.Addons.Ingress} {
+		if !slices.ContainsFunc(made, func(e host.Entry) bool { return strings.HasSuffix(e.Name, "="+port) }) {
+			*choice = config.None
+		}
 	}
 }
 

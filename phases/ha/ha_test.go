@@ -5,6 +5,7 @@ package ha
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -85,6 +86,50 @@ func TestFirewallStaysManual(t *testing.T) {
 		}
 		if skipped := node.Firewall(true).Skip(h); (skipped == "") != opened {
 			t.Errorf("%s: %q", name, skipped)
+		}
+	}
+}
+
+// What init did not open, because it had --cni none, --ingress none or --depot none, "ha enable" does not open either.
+func TestFirewallAsInitDid(t *testing.T) {
+	ports := []string{"8472/udp", "80/tcp", fmt.Sprintf("%d/tcp", config.DepotPort)}
+	for name, opened := range map[string]bool{"none": false, "default": true} {
+		c := config.Default()
+		c.Cluster.ControlPlaneEndpoint = "192.0.2.100:6443"
+		h, err := host.Fake(t.Context(), t.TempDir(), &c, &host.Recorder{Answer: func(c exec.Command) (exec.Result, error) {
+			if len(c.Args) > 0 && c.Args[0] == "--state" {
+				return exec.Result{Stdout: "running\n"}, nil
+			}
+			return exec.Result{}, nil
+		}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if opened {
+			if err := h.Files.WriteFile("/etc/kubernetes/manifests/ocadm-depot.yaml", []byte("x"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for _, p := range append(ports, "6443/tcp") {
+			if opened || p == "6443/tcp" {
+				if err := h.Ledger.Record(host.Entry{Kind: host.KindFirewall, Name: "--zone=public --add-port=" + p, Op: host.Created}); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		leaveFirewall(h)
+		lines, err := node.FirewallMissing(t.Context(), h, true)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all := strings.Join(lines, " ") + " "
+		for _, p := range append(ports, "cni0") {
+			if strings.Contains(all, "="+p+" ") != opened {
+				t.Errorf("%s: %s in %s", name, p, all)
+			}
+		}
+		if !strings.Contains(all, "2380/tcp") {
+			t.Errorf("%s: %s", name, all)
 		}
 	}
 }
