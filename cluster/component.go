@@ -282,14 +282,20 @@ func (r ComponentRef) Scale(ctx context.Context, c client.Client, replicas int32
 	if err != nil {
 		return nil, fmt.Errorf("reading %s of cloud %s: %w", strings.Join(path, "."), r.Cloud, err)
 	}
-	if set && was == int64(replicas) {
+	same := set && was == int64(replicas)
+	if same && (r.chosen(live, "replicas") || len(live.GetManagedFields()) == 0) { // the REST API does not show who chose
 		return nil, nil
 	}
 	patch := map[string]any{}
 	if err := unstructured.SetNestedField(patch, int64(replicas), path...); err != nil {
 		return nil, err
 	}
-	if err := merge(ctx, c, live, patch); err != nil {
+	if same {
+		err = choose(ctx, c, live, patch, path...)
+	} else {
+		err = merge(ctx, c, live, patch)
+	}
+	if err != nil {
 		return nil, fmt.Errorf("scaling component %s of cloud %s: %w", r.Name, r.Cloud, err)
 	}
 	before := "none"
@@ -297,4 +303,19 @@ func (r ComponentRef) Scale(ctx context.Context, c client.Client, replicas int32
 		before = strconv.FormatInt(was, 10)
 	}
 	return []string{fmt.Sprintf("%s: %s → %d", strings.Join(path, "."), before, replicas)}, nil
+}
+
+// choose makes a field the user's whose value is already that of the operator: a merge patch that changes nothing records no owner. Each field has a field
+// manager of its own, because an apply gives up the fields that its manager applied before.
+func choose(ctx context.Context, c client.Client, o client.Object, fields map[string]any, path ...string) error {
+	gvk, err := apiutil.GVKForObject(o, c.Scheme())
+	if err != nil {
+		return err
+	}
+	u := &unstructured.Unstructured{Object: fields}
+	u.SetGroupVersionKind(gvk)
+	u.SetNamespace(o.GetNamespace())
+	u.SetName(o.GetName())
+	owner := client.FieldOwner(kube.FieldManager + "." + strings.Join(path, "."))
+	return c.Apply(ctx, client.ApplyConfigurationFromUnstructured(u), owner, client.ForceOwnership)
 }

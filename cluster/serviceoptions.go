@@ -142,7 +142,7 @@ func ChangeServiceOptions(ctx context.Context, c client.Client, cloud client.Obj
 	}
 	ours := operatorKeys(cm)
 	var lines []string
-	data := map[string]any{}
+	data, chosen := map[string]any{}, map[string]any{}
 	for _, name := range slices.Sorted(maps.Keys(want)) {
 		old, set := cm.Data[name]
 		value, shown, same := want[name], "(default)", !set || ours[name]
@@ -156,6 +156,9 @@ func ChangeServiceOptions(ctx context.Context, c client.Client, cloud client.Obj
 		}
 		if !same {
 			data[name] = value
+			if value != nil && set && old == *value {
+				chosen[name] = old
+			}
 			lines = append(lines, name+": "+display(name, old)+" → "+shown)
 		}
 	}
@@ -164,6 +167,11 @@ func ChangeServiceOptions(ctx context.Context, c client.Client, cloud client.Obj
 	}
 	if err := merge(ctx, c, cm, map[string]any{"data": data}); err != nil {
 		return nil, fmt.Errorf("changing ConfigMap %s: %w", client.ObjectKeyFromObject(cm), err)
+	}
+	for name, value := range chosen {
+		if err := choose(ctx, c, cm, map[string]any{"data": map[string]any{name: value}}, "data", name); err != nil {
+			return nil, fmt.Errorf("changing ConfigMap %s: %w", client.ObjectKeyFromObject(cm), err)
+		}
 	}
 	return lines, nil
 }

@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cluster
+
+import (
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+
+	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/internal/kube"
+)
+
+// A value that is the default today is a choice nevertheless: the default may change with the profile or the release.
+func TestChoiceOfTheDefault(t *testing.T) {
+	c := fake.NewClientBuilder().WithScheme(kube.Scheme()).WithReturnManagedFields().
+		WithObjects(&v1alpha1.OnecloudCluster{ObjectMeta: metav1.ObjectMeta{Namespace: "onecloud", Name: "default"}}).Build()
+	apply := func(u map[string]any, manager string) {
+		t.Helper()
+		o := &unstructured.Unstructured{Object: u}
+		o.SetNamespace("onecloud")
+		if err := c.Apply(t.Context(), client.ApplyConfigurationFromUnstructured(o), client.FieldOwner(manager), client.ForceOwnership); err != nil {
+			t.Fatal(err)
+		}
+	}
+	apply(map[string]any{"apiVersion": v1alpha1.GroupVersion.String(), "kind": v1alpha1.Kind, "metadata": map[string]any{"name": "default"},
+		"spec": map[string]any{"regionServer": map[string]any{"replicas": int64(2), "tag": "v4"}, "keystone": map[string]any{"replicas": int64(2)}}}, v1alpha1.ManagerDefaults)
+	apply(map[string]any{"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": "default-region"},
+		"data": map[string]any{"log_level": "info", "time_zone": "Asia/Shanghai"}}, operatorManager)
+	key := client.ObjectKey{Namespace: "onecloud", Name: "default"}
+	refs := []ComponentRef{{Cloud: key, Name: "region", Block: []string{"regionServer"}}, {Cloud: key, Name: "keystone", Block: []string{"keystone"}}}
+	for i, want := range []int{1, 0} {
+		for _, r := range refs {
+			if lines, err := r.Scale(t.Context(), c, 2); err != nil || len(lines) != want {
+				t.Errorf("%d: %v, %v", i, lines, err)
+			}
+		}
+		lines, err := ChangeServiceOptions(t.Context(), c, key, "region", map[string]*string{"log_level": new("info")})
+		if err != nil || len(lines) != want {
+			t.Errorf("%d: %v, %v", i, lines, err)
+		}
+	}
+	live, err := get(t.Context(), c, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range refs {
+		if !r.chosen(live, "replicas") {
+			t.Errorf("%s: not chosen: %v", r.Name, live.GetManagedFields())
+		}
+	}
+	if refs[0].chosen(live, "tag") {
+		t.Error("the tag is chosen, too")
+	}
+	cm := &corev1.ConfigMap{}
+	if err := c.Get(t.Context(), client.ObjectKey{Namespace: "onecloud", Name: "default-region"}, cm); err != nil {
+		t.Fatal(err)
+	}
+	if ours := operatorKeys(cm); ours["log_level"] || !ours["time_zone"] || cm.Data["time_zone"] == "" {
+		t.Errorf("%v, %v", ours, cm.Data)
+	}
+}
