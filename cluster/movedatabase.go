@@ -129,10 +129,13 @@ func (x *moving) open(ctx context.Context, cr *v1alpha1.OnecloudCluster) error {
 	return err
 }
 
-// list lists the databases to copy, and checks that there is room for them.
+// list lists the databases to copy, and checks that the new server has room for them and knows their collations.
 func (x *moving) list(ctx context.Context) (size int64, err error) {
 	if x.databases, err = backup.Databases(ctx, x.old); err == nil {
 		size, err = x.old.CopySize(ctx, x.databases...)
+	}
+	if err == nil {
+		err = x.target.Accepts(ctx, x.old, x.databases...)
 	}
 	if err == nil {
 		err = x.target.Fit(ctx, "copying the databases", size)

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package mysql
+
+import (
+	"context"
+	"errors"
+	"regexp"
+	"slices"
+	"strings"
+
+	driverpkg "github.com/go-sql-driver/mysql"
+)
+
+// used lists what databases and columns use, as "CHARSET COLLATION". A table without such a column works with any default.
+const used = "SELECT CONCAT(CHARACTER_SET_NAME, ' ', COLLATION_NAME) FROM information_schema.COLUMNS WHERE TABLE_SCHEMA = ? AND COLLATION_NAME IS NOT NULL UNION " +
+	"SELECT CONCAT(DEFAULT_CHARACTER_SET_NAME, ' ', DEFAULT_COLLATION_NAME) FROM information_schema.SCHEMATA WHERE SCHEMA_NAME = ?"
+
+var collation = regexp.MustCompile(`^([A-Za-z0-9]+) ([A-Za-z0-9_]+)$`)
+
+// unknownCollation lists the server's numbers for a character set or a collation that it does not have.
+var unknownCollation = []uint16{1115, 1273}
+
+// Accepts returns an error if the server lacks a collation of databases on another server: MySQL and MariaDB have different ones.
+func (a *Admin) Accepts(ctx context.Context, from *Admin, databases ...string) error {
+	var all []string
+	for _, d := range databases {
+		some, err := strings1(ctx, from.cfg, from.db, used, d, d)
+		if err != nil {
+			return from.fail("reading the collations of the databases", err, NoCreate)
+		}
+		all = append(all, some...)
+	}
+	slices.Sort(all)
+	return a.has(ctx, slices.Compact(all))
+}
+
+func (a *Admin) has(ctx context.Context, collations []string) error {
+	const op = "copying the databases"
+	var lacking []string
+	for _, c := range collations {
+		m := collation.FindStringSubmatch(c)
+		if m == nil {
+			continue
+		}
+		err := exec(ctx, a.cfg, a.db, "DO CONVERT('' USING "+m[1]+") COLLATE "+m[2])
+		if my, ok := errors.AsType[*driverpkg.MySQLError](err); ok && slices.Contains(unknownCollation, my.Number) {
+			lacking = append(lacking, m[2])
+		} else if err != nil {
+			return a.fail(op, err, NoCreate)
+		}
+	}
+	if len(lacking) == 0 {
+		return nil
+	}
+	return a.refuse(op, "the server does not have the collations "+strings.Join(lacking, ", ")+
+		", which the databases use; copy them to a server of the same product, or convert the databases and their tables first")
+}
