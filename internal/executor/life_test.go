@@ -314,8 +314,8 @@ func TestUnit(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, want := range []string{
-		"ExecStart=/usr/local/bin/ocadm executor --socket-path /var/run/onecloud/exec.sock", "KillMode=process", "User=root", "Restart=always", "OOMPolicy=continue", "ManagedOOMPreference=omit",
-		"TasksMax=infinity", "LimitNOFILE=500000", "LimitNPROC=500000", "WantedBy=multi-user.target",
+		"ExecStart=/usr/local/bin/ocadm executor --socket-path /var/run/onecloud/exec.sock", "KillMode=process", "User=root", "Restart=always", "OOMPolicy=continue",
+		"ManagedOOMPreference=omit", "TasksMax=infinity", "LimitNOFILE=500000", "LimitNPROC=500000", "WantedBy=multi-user.target",
 	} {
 		if !strings.Contains(string(got), "\n"+want+"\n") {
 			t.Errorf("%q is missing", want)
