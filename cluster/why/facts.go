@@ -16,6 +16,7 @@ import (
 
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/internal/kube"
+	"yunion.io/x/ocadm/operatorctl/component"
 )
 
 const (
@@ -31,9 +32,17 @@ type facts struct {
 }
 
 func factsOf(s *Snapshot) *facts {
-	f := &facts{Snapshot: s}
+	own := *s
+	own.Pods = slices.DeleteFunc(slices.Clone(s.Pods), s.foreign)
+	f := &facts{Snapshot: &own}
 	f.say()
 	return f
+}
+
+// foreign reports whether a pod belongs to another cloud, which is not to blame for this one.
+func (s *Snapshot) foreign(p corev1.Pod) bool {
+	ofCloud := p.Labels[v1alpha1.LabelName] == v1alpha1.ValueName && p.Labels[v1alpha1.LabelComponent] != ""
+	return ofCloud && (p.Namespace != s.Namespace || !component.OfCloud(&p, s.Name))
 }
 
 // PodUnwell reports whether a pod needs a look: it is neither ready nor done, or its containers keep failing.

@@ -20,9 +20,9 @@ func TestFindingsAreReportedOnce(t *testing.T) {
 	const account, tables = "Error 1045 (28000): Access denied for user 'yunioncloud'@'10.0.0.1'", "[fatal] database schema not in sync!"
 	second := *s.named("default-region").DeepCopy()
 	s.logs("default-region", account, tables)
-	second.Name = "second"
+	second.Name = "default-region-second"
 	s.Pods = append(s.Pods, second)
-	s.logs("second", account, tables)
+	s.logs(second.Name, account, tables)
 	s.component("region", v1alpha1.Degraded, "PodsNotRunning", "0 of 2 pods ready; container main: CrashLoopBackOff, last exit 1: "+tables+"; "+account)
 	r, _ := Diagnose(s, "")
 	if r.Cause == nil || r.Cause.ID != "database-account" || !r.Cause.On.isPod() || len(r.Cause.Evidence) != evidenceLimit {
