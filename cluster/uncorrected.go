@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/cluster/why"
 	"yunion.io/x/ocadm/internal/finding"
 )
 
@@ -89,23 +90,11 @@ func toCorrect(key client.ObjectKey, s Status) error {
 	for _, c := range s.uncorrected() {
 		f.Evidence = append(f.Evidence, c.Name+": "+c.Message)
 		remedies = append(remedies, fmt.Sprintf("kubectl -n %s edit configmap %s-%s   # list options: ocadm component options list %s%s",
-			key.Namespace, key.Name, c.Name, c.Name, elsewhere(key)))
+			key.Namespace, key.Name, c.Name, c.Name, why.Elsewhere(key.Namespace, key.Name)))
 	}
 	if len(f.Evidence) > 0 {
 		f.Cause = f.Evidence[0]
 	}
-	f.Remedy = strings.Join(append(remedies, "ocadm cluster status --wait"+elsewhere(key)), "\n")
+	f.Remedy = strings.Join(append(remedies, "ocadm cluster status --wait"+why.Elsewhere(key.Namespace, key.Name)), "\n")
 	return f
-}
-
-// elsewhere returns the flags for a cloud with a name or namespace other than the default.
-func elsewhere(key client.ObjectKey) string {
-	out := ""
-	if key.Name != DefaultName {
-		out += " --name " + key.Name
-	}
-	if key.Namespace != DefaultNamespace {
-		out += " --namespace " + key.Namespace
-	}
-	return out
 }

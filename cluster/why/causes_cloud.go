@@ -87,7 +87,7 @@ func operatorCauses() []Cause {
 			}},
 		{ID: "node-certificates", Code: "OCA-4406", Layer: Operator, Warning: true, Title: "Certificates of control-plane nodes are not renewed",
 			Why:  "condition NodeCertificates of the cloud shows which certificates, and why",
-			Next: "ocadm operation list -n ${namespace}; on the control-plane nodes: ocadm certs check, then ocadm certs renew",
+			Next: "ocadm operation list; on the control-plane nodes: ocadm certs check, then ocadm certs renew",
 			When: func(f *facts) []Hit {
 				if f.Cloud == nil {
 					return nil

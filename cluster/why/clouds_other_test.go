@@ -3,6 +3,8 @@
 package why
 
 import (
+	"regexp"
+	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -26,6 +28,28 @@ func TestPodsOfAnotherCloud(t *testing.T) {
 		for _, name := range []string{"", "region"} {
 			if r, _ := Diagnose(s, name); c.own != (r.Cause != nil && r.Cause.ID == "panic") || !c.own && !r.Healthy {
 				t.Errorf("%+v, %q: %s, %+v", c, name, r.State, r.Cause)
+			}
+		}
+	}
+}
+
+// TestRemedyNamesTheCloud checks that a pasted command of ocadm does not act on the default cloud instead of the one in question.
+func TestRemedyNamesTheCloud(t *testing.T) {
+	command := regexp.MustCompile(`ocadm (cluster|component|operation|why) [^;]*`)
+	for _, c := range provocations() {
+		for _, flags := range []string{" --name prod --namespace onecloud2", ""} {
+			s := healthy(t)
+			c.change(s)
+			f := factsOf(s)
+			if flags != "" {
+				f.Name, f.Namespace = "prod", "onecloud2"
+			}
+			for _, x := range find(f, Causes()) {
+				for _, text := range command.FindAllString(x.Remedy, -1) {
+					if flags != "" && strings.Count(text, flags) != 1 || flags == "" && strings.Contains(text, "--name") {
+						t.Errorf("%s: %q", x.ID, text)
+					}
+				}
 			}
 		}
 	}
