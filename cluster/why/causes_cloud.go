@@ -222,7 +222,17 @@ func (f *facts) cloudCertificates(is func(left time.Duration) bool) []Hit {
 	if end.IsZero() || !is(end.Sub(f.Time)) {
 		return nil
 	}
-	return []Hit{{On: cloud, Evidence: []string{"it expires at " + end.UTC().Format(time.RFC3339)}}}
+	h := Hit{On: certificates, Evidence: []string{"it expires at " + end.UTC().Format(time.RFC3339)}}
+	for _, t := range f.texts {
+		switch {
+		case !strings.Contains(t.lower, "certificate has expired"):
+		case identityEffect(f, t):
+			h.Via = append(h.Via, identity)
+		case f.ownerOf(t.On) != "" && !ofEffect("database/")(f, t):
+			h.Via = append(h.Via, t.On)
+		}
+	}
+	return []Hit{h}
 }
 
 // updateFailed splits condition UpdateFailed into the reason, the next step, and the command that shows the operation.

@@ -22,6 +22,7 @@ const (
 	dns          Subject = "dns"
 	identity     Subject = "identity"
 	kubeconfig   Subject = "kubeconfig"
+	certificates Subject = "certificates" // those of the services
 )
 
 func componentSubject(name string) Subject        { return Subject("component/" + name) }
