@@ -55,7 +55,7 @@ func storageCauses() []Cause {
 			Next: "kubectl -n ${namespace} describe pod ${pod}; on ${node}: journalctl -u kubelet -n 50", Says: regexp.MustCompile(`(?:FailedMount|FailedAttachVolume): `),
 			In: Event,
 			Of: func(_ *facts, t Text) bool {
-				return !missingObject.MatchString(t.Line) && !hostPath.MatchString(t.Line) && !volumeDirectory.MatchString(t.Line)
+				return !missingObject.MatchString(t.Line) && !missingKey.MatchString(t.Line) && !hostPath.MatchString(t.Line) && !volumeDirectory.MatchString(t.Line)
 			}},
 		{ID: "volume-read-only", Code: "OCA-5205", Layer: Storage, Title: "A file system is read-only", What: "${pod} cannot write: the file system is read-only",
 			Why: "the kernel mounted it read-only after a disk error", Next: "on ${node}: dmesg | grep -iE 'i/o error|remount'; findmnt -o TARGET,OPTIONS",
@@ -72,8 +72,8 @@ func storageCauses() []Cause {
 }
 
 var (
-	missingObject = regexp.MustCompile(`(?P<kind>secret|configmap) "(?P<object>[^"]+)" not found|` +
-		`couldn't find key (?P<key>\S+) in (?P<kind2>Secret|ConfigMap)|references non-existent (secret|config) key`)
+	missingObject = regexp.MustCompile(`(?P<kind>secret|configmap) "(?P<object>[^"]+)" not found`)
+	missingKey    = regexp.MustCompile(`(?:couldn't find key|references non-existent (?:secret|config) key:) (?P<key>[^\s,"]+)`)
 	// volumeDirectory matches the kubelet's error for a local volume: GetFileType in k8s.io/kubernetes/pkg/volume/util/hostutil.
 	volumeDirectory = regexp.MustCompile(`FailedMount: .*: path "(?P<path>[^"]+)" does not exist`)
 	hostPath        = regexp.MustCompile(`hostPath type check failed: (?P<path>[^\s",]+)`)

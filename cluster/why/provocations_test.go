@@ -273,6 +273,12 @@ func others() []provocation {
 		{"missing-object", func(s *Snapshot) {
 			s.ill("default-glance", "CreateContainerConfigError", `secret "default-glance-config" not found`)
 		}},
+		{"missing-key", func(s *Snapshot) {
+			s.ill("default-glance", "CreateContainerConfigError", "couldn't find key password in Secret onecloud/default-glance")
+		}},
+		{"missing-key", func(s *Snapshot) {
+			s.podEvent("default-glance", "FailedMount", `MountVolume.SetUp failed for volume "certs" : references non-existent secret key: service.crt`)
+		}},
 		{"missing-directory", func(s *Snapshot) {
 			s.podEvent("default-glance", "FailedMount", `MountVolume.SetUp failed for volume "x" : hostPath type check failed: /opt/cloud is not a directory`)
 		}},
