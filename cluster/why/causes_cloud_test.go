@@ -3,6 +3,7 @@
 package why
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -29,6 +30,20 @@ func TestExpiredCertificateFirst(t *testing.T) {
 			r, _ := Diagnose(s, name)
 			if (name == "" || c.explain) && (r.Cause == nil || r.Cause.ID != "cloud-certificates") || c.explain && len(r.Others) > 0 {
 				t.Errorf("%s, %q: %+v, not explained %+v", c.name, name, r.Cause, r.Others)
+			}
+		}
+	}
+}
+
+// TestAddressInRemedy checks that the command finds the service: kubectl prints addresses and ports in different columns, and grep reads brackets.
+func TestAddressInRemedy(t *testing.T) {
+	for address, host := range map[string]string{"10.96.0.7:30500": "10.96.0.7", "[fd00::7]:30500": "fd00::7"} {
+		for _, says := range []string{"connect: connection refused", "i/o timeout"} {
+			s := healthy(t)
+			s.logs("default-glance", "dial tcp "+address+": "+says)
+			r, _ := Diagnose(s, "")
+			if r.Cause == nil || !strings.Contains(r.Cause.Remedy, "grep -wF "+host+";") || !strings.Contains(r.Cause.What, address) {
+				t.Errorf("%s: %+v", says, r.Cause)
 			}
 		}
 	}
