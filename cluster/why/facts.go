@@ -260,8 +260,8 @@ func (f *facts) podSays(p *corev1.Pod) {
 	}
 }
 
-// eventsSay collects recent warnings about unhealthy pods, unbound claims and the controllers of pods. Ages are relative to the newest event, so that
-// a wrong clock here does not matter.
+// eventsSay collects recent warnings about unhealthy pods, unbound claims and the controllers of pods. Ages are relative to the newest event or
+// lease of the cluster, so that a wrong clock here does not matter.
 func (f *facts) eventsSay(unwell map[Subject]*corev1.Pod) {
 	var newest time.Time
 	for i := range f.Events {
@@ -269,8 +269,12 @@ func (f *facts) eventsSay(unwell map[Subject]*corev1.Pod) {
 			newest = t
 		}
 	}
-	if f.Time.After(newest) && f.Time.Sub(newest) < 24*time.Hour {
-		newest = f.Time
+	now := f.newestLease()
+	if now.IsZero() {
+		now = f.Time
+	}
+	if now.After(newest) && now.Sub(newest) < 24*time.Hour {
+		newest = now
 	}
 	for i := range f.Events {
 		e := &f.Events[i]

@@ -131,3 +131,13 @@ func TestDeletedDNS(t *testing.T) {
 		t.Errorf("%+v", r.Cause)
 	}
 }
+
+// TestOwnClockAhead checks that the events of the cluster count although the clock of this machine is wrong.
+func TestOwnClockAhead(t *testing.T) {
+	s := healthy(t)
+	s.podEvent("default-glance", "FailedMount", `MountVolume.SetUp failed for volume "pvc-1": mount failed: exit status 32`)
+	s.Time = s.Time.Add(20 * time.Minute)
+	if r, _ := Diagnose(s, ""); r.Cause == nil || r.Cause.ID != "mount-failed" {
+		t.Errorf("%+v", r.Cause)
+	}
+}
