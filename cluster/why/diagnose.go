@@ -81,6 +81,9 @@ func Diagnose(s *Snapshot, name string) (r Report, ok bool) {
 		return r, false
 	}
 	found := append(f.merged(find(f, searched())), f.onMachines()...)
+	if f.notAsked() && slices.ContainsFunc(found, func(x Found) bool { return x.On != kubeconfig && x.Severity == finding.Error }) {
+		found = slices.DeleteFunc(found, func(x Found) bool { return x.ID == "no-kubeconfig" }) // State and Missing say it; a worker needs none
+	}
 	g := graphOf(f, found)
 	r = Report{Symptom: symptom, Missing: s.Missing}
 	before := g.reach(symptom)
