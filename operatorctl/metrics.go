@@ -30,7 +30,7 @@ type instruments struct {
 	certificates func(namespace string) map[string]certreport.Report
 
 	state, condition, phase, pods, open *prometheus.Desc
-	operation                           *prometheus.Desc
+	operation, paused                   *prometheus.Desc
 	renewal, expiry, audit              *prometheus.Desc
 	proven, nodeExpiry                  *prometheus.Desc
 	writes, effects                     *prometheus.CounterVec
@@ -54,6 +54,7 @@ func newInstruments(list func(client.ObjectList) error, operations bool, certifi
 		condition: gauge("ocadm_cloud_condition", "1 if a condition of a cloud is true, 0 if it is false, absent if it is unknown.", "type"),
 		proven:    gauge("ocadm_backup_proven_age_seconds", "Age of the latest proven backup of a cloud."),
 		phase:     gauge("ocadm_cloud_phase", "1 for the phase a cloud is in.", "phase"),
+		paused:    gauge("ocadm_cloud_paused", "1 for a cloud that is paused or stopped as a whole."),
 		open:      gauge("ocadm_effects_open", "Pending and failed effects outside Kubernetes, by state.", "state"),
 		renewal:   gauge("ocadm_certificate_renewal_timestamp_seconds", "When the next certificate of a cloud is renewed."),
 		expiry:    gauge("ocadm_certificate_expiry_timestamp_seconds", "When the certificate of a cloud's services, or its CA, expires.", "certificate"),
@@ -80,7 +81,7 @@ func (i *instruments) register() error {
 
 // Describe lists the metrics.
 func (i *instruments) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{i.state, i.pods, i.condition, i.phase, i.operation, i.open, i.renewal, i.expiry, i.audit, i.proven, i.nodeExpiry} {
+	for _, d := range []*prometheus.Desc{i.state, i.pods, i.condition, i.phase, i.paused, i.operation, i.open, i.renewal, i.expiry, i.audit, i.proven, i.nodeExpiry} {
 		ch <- d
 	}
 	i.writes.Describe(ch)
@@ -149,6 +150,9 @@ func (i *instruments) collect(cr *v1alpha1.OnecloudCluster, ch chan<- prometheus
 	}
 	if cr.Status.Phase != "" {
 		set(i.phase, 1, string(cr.Status.Phase))
+	}
+	if all, _ := v1alpha1.Paused(cr.Annotations[v1alpha1.AnnotationPaused]); all {
+		set(i.paused, 1)
 	}
 	for _, c := range cr.Status.Components {
 		set(i.state, 1, c.Name, string(c.State))

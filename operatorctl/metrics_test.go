@@ -117,7 +117,11 @@ func TestMetricsFollowTheStatus(t *testing.T) {
 	if d := cmp.Diff(want, shown()); d != "" {
 		t.Error(d)
 	}
+	cr.Annotations = map[string]string{v1alpha1.AnnotationPaused: "true"}
 	set(v1alpha1.PhaseRunning, v1alpha1.Disabled, metav1.ConditionTrue)
+	if s := shown(); !slices.Contains(s, "ocadm_cloud_paused 1") {
+		t.Errorf("a paused cloud: %q", s)
+	}
 	if s := shown(); slices.ContainsFunc(s, func(l string) bool { return strings.HasPrefix(l, "ocadm_component_pods") }) {
 		t.Errorf("a disabled component has pods: %q", s)
 	}
