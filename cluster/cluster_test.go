@@ -233,6 +233,10 @@ func TestPausedCloud(t *testing.T) {
 		if err != nil || !s.Ready || s.Paused != want.status {
 			t.Errorf("%s: %q, %v", annotations, s.Paused, err)
 		}
+		cloud.SetNamespace("x")
+		if what, end := pauseOf(cloud); strings.Contains(end, "ocadm") && !strings.HasSuffix(end, " --namespace x") {
+			t.Errorf("%s; to continue: %s", what, end)
+		}
 		if err := Unpaused(t.Context(), c, ref.Cloud); (err != nil) != want.cloud {
 			t.Errorf("%s: %v", annotations, err)
 		}

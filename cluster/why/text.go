@@ -40,10 +40,20 @@ func Elsewhere(namespace, name string) string {
 	return out
 }
 
-// onCloud matches the commands of ocadm that concern one cloud, without their arguments.
-var onCloud = regexp.MustCompile(`\bocadm (why|(cluster|component|operation)( (backup|database|options))? [a-z-]+)`)
+// onCloud matches the commands of ocadm that concern one cloud; the second group has their arguments.
+var onCloud = regexp.MustCompile(`\b(ocadm (?:why|(?:cluster|component|operation)(?: (?:backup|database|options))? [a-z-]+))([^;\n"]*)`)
 
-// here adds the flags of the cloud in question to the commands in a remedy: pasted without them, they would act on another cloud.
-func (f *facts) here(remedy string) string {
-	return onCloud.ReplaceAllString(remedy, "${0}"+Elsewhere(f.Namespace, f.Name))
+// Here adds the flags of the cloud in question to the commands in a text: pasted without them, they would act on another cloud.
+func Here(text, namespace, name string) string {
+	flags := Elsewhere(namespace, name)
+	if flags == "" {
+		return text
+	}
+	return onCloud.ReplaceAllStringFunc(text, func(command string) string {
+		m := onCloud.FindStringSubmatch(command)
+		if strings.Contains(m[2], " --name ") || strings.Contains(m[2], " --namespace ") {
+			return command
+		}
+		return m[1] + flags + m[2]
+	})
 }
