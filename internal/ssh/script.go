@@ -45,11 +45,20 @@ func (c *Conn) asRoot(ctx context.Context, command string, args []string, stdin 
 	if err != nil {
 		return Result{}, err
 	}
-	line := prefix + command
+	// A login shell may print text of its own, from .bashrc for example. It comes before this word.
+	const begins = "ocadm-begins"
+	line := "echo " + begins + "; exec " + prefix + command
 	for _, a := range args {
 		line += " " + quote(a)
 	}
-	return c.run(ctx, line, io.MultiReader(strings.NewReader(first), stdin), onLine)
+	begun := false
+	return c.run(ctx, line, io.MultiReader(strings.NewReader(first), stdin), func(l string) {
+		if !begun {
+			begun = strings.HasSuffix(l, begins)
+		} else if onLine != nil {
+			onLine(l)
+		}
+	})
 }
 
 func quote(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }

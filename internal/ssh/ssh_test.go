@@ -103,6 +103,19 @@ func TestSudo(t *testing.T) {
 	}
 }
 
+// TestGreeting checks that the output of a script does not begin with what .bashrc or another file of the login shell prints.
+func TestGreeting(t *testing.T) {
+	for _, greeting := range []string{"Welcome\n", "{}\nno newline"} {
+		for _, user := range []string{"root", "debian"} {
+			_, target := machine(t, func(s *sshserver.Server) { s.Greeting, s.Sudo = greeting, "sesame" })
+			target.User, target.SudoPassword = user, "sesame"
+			if out, r, err := script(t, target); err != nil || out != "sh -s --\nroot=true\necho secret" || r.Exit != 3 {
+				t.Errorf("%q, %+v, %v", out, r, err)
+			}
+		}
+	}
+}
+
 func TestBadMachines(t *testing.T) {
 	s, target := machine(t, nil)
 	other, _ := sshserver.NewKey(t)

@@ -41,6 +41,8 @@ type Server struct {
 	Keys      []ssh.PublicKey
 	// Sudo defines sudo for users other than root: "free" asks for no password, another text is the password, "" refuses.
 	Sudo string
+	// Greeting is what the login shell prints before it runs a command.
+	Greeting string
 	// Run handles a command and returns its exit status.
 	Run func(*Call) int
 
@@ -273,6 +275,11 @@ func (s *Server) answer(c *Call) int {
 	s.mu.Lock()
 	s.commands++
 	s.mu.Unlock()
+	_, _ = io.WriteString(c.Stdout, s.Greeting)
+	if words, rest, chained := strings.Cut(c.Line, "; exec "); chained && strings.HasPrefix(words, "echo ") {
+		_, _ = io.WriteString(c.Stdout, strings.TrimPrefix(words, "echo ")+"\n")
+		c.Line = rest
+	}
 	line, free := strings.CutPrefix(c.Line, "sudo -n ")
 	rest, asks := strings.CutPrefix(c.Line, "sudo -k -S -p '' ")
 	switch {
