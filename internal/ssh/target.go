@@ -71,7 +71,16 @@ func parseHostKey(text string) (fingerprint, kind string, err error) {
 	if err != nil || len(bytes.TrimSpace(rest)) > 0 {
 		return "", "", errors.New("a host key is TYPE BASE64, as in /etc/ssh/ssh_host_ed25519_key.pub, or its fingerprint SHA256:…")
 	}
+	key = bare(key)
 	return ssh.FingerprintSHA256(key), key.Type(), nil
+}
+
+// bare returns the key of a certificate: a machine keeps its key when its certificate is renewed.
+func bare(key ssh.PublicKey) ssh.PublicKey {
+	if c, ok := key.(*ssh.Certificate); ok {
+		return c.Key
+	}
+	return key
 }
 
 // Fingerprint returns the fingerprint of a host key in the form of Target.HostKey; "" if the text is not a key.
@@ -91,13 +100,11 @@ func algorithms(kind string) []string {
 	return []string{kind}
 }
 
-// without removes the algorithms with which a machine proves a key, or a certificate of a key, of a type.
+// without removes the algorithms with which a machine proves a key of a type, or a certificate of one.
 func without(all []string, kind string) []string {
-	gone := algorithms(kind)
-	if kind == ssh.CertAlgoRSAv01 {
-		gone = []string{kind, ssh.CertAlgoRSASHA256v01, ssh.CertAlgoRSASHA512v01}
-	}
-	return slices.DeleteFunc(slices.Clone(all), func(a string) bool { return slices.Contains(gone, a) })
+	return slices.DeleteFunc(slices.Clone(all), func(a string) bool {
+		return slices.Contains(algorithms(kind), strings.TrimSuffix(a, "-cert-v01@openssh.com"))
+	})
 }
 
 // errHostKey reports that a machine presents another key than the pinned one.
@@ -120,6 +127,7 @@ func (t Target) config(shown *string) (*ssh.ClientConfig, error) {
 	return &ssh.ClientConfig{
 		User: t.user(), Auth: auth, HostKeyAlgorithms: algorithms(kind), Timeout: dialTimeout, ClientVersion: "SSH-2.0-ocadm",
 		HostKeyCallback: func(_ string, _ net.Addr, key ssh.PublicKey) error {
+			key = bare(key)
 			if got := ssh.FingerprintSHA256(key); want != "" && got != want {
 				return &errHostKey{want: want, got: got, kind: key.Type()}
 			}
