@@ -32,19 +32,30 @@ func (k KnownHosts) Key(t Target) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("reading the host keys in %s: %w", string(k), err)
 	}
+	text, err := os.ReadFile(string(k)) // after New: Add may append lines meanwhile
+	if err != nil {
+		return "", fmt.Errorf("reading the host keys: %w", err)
+	}
+	lines := bytes.Split(text, []byte("\n"))
 	// With a key that no machine has, the library returns an error that lists the known keys; only the library can read hashed names.
 	other, err := ssh.NewPublicKey(ed25519.PublicKey(make([]byte, ed25519.PublicKeySize)))
 	if err != nil {
 		return "", err
 	}
 	var wanted *knownhosts.KeyError
-	if err := known(t.hostPort(), &net.TCPAddr{}, other); !errors.As(err, &wanted) || len(wanted.Want) == 0 {
+	if err := known(t.hostPort(), &net.TCPAddr{}, other); !errors.As(err, &wanted) {
+		return "", nil
+	}
+	keys := slices.DeleteFunc(wanted.Want, func(w knownhosts.KnownKey) bool {
+		return w.Line <= len(lines) && bytes.HasPrefix(bytes.TrimSpace(lines[w.Line-1]), []byte("@cert-authority")) // no machine has this key
+	})
+	if len(keys) == 0 {
 		return "", nil
 	}
 	rank := func(k knownhosts.KnownKey) int {
 		return slices.Index([]string{ssh.KeyAlgoED25519, ssh.KeyAlgoECDSA256, ssh.KeyAlgoECDSA384, ssh.KeyAlgoECDSA521, ssh.KeyAlgoRSA}, k.Key.Type())
 	}
-	best := slices.MinFunc(wanted.Want, func(a, b knownhosts.KnownKey) int { return cmp.Compare(uint(rank(a)), uint(rank(b))) })
+	best := slices.MinFunc(keys, func(a, b knownhosts.KnownKey) int { return cmp.Compare(uint(rank(a)), uint(rank(b))) })
 	return strings.TrimSpace(string(ssh.MarshalAuthorizedKey(best.Key))), nil
 }
 
