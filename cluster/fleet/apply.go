@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -55,7 +56,7 @@ type Result struct {
 // Apply creates the cluster in the file, or what is missing of it. It returns the result even with an error, which covers the failed machines.
 func Apply(ctx context.Context, o Options) (Result, error) {
 	start := time.Now()
-	if !o.DryRun {
+	if _, err := os.Stat(o.Dir); err == nil || !o.DryRun { // a dry run creates no directory, but it would remove what another run has sent
 		unlock, err := workflow.Lock(filepath.Join(o.Dir, "lock"))
 		if err != nil {
 			return Result{}, err

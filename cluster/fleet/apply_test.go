@@ -253,6 +253,10 @@ func TestLock(t *testing.T) {
 	if _, err := fx.apply(""); err == nil || finding.Of(err)[0].Code != "OCA-1050" {
 		t.Errorf("%v", err)
 	}
+	// A dry run would remove what the other run has sent to the machines.
+	if _, err := fx.apply("", dry); err == nil || finding.Of(err)[0].Code != "OCA-1050" || len(fx.machines[0].Did()) > 0 {
+		t.Errorf("dry run: %v, %v", err, fx.machines[0].Did())
+	}
 }
 
 // TestSecrets checks that the database password reaches only the first node, and no command line.
