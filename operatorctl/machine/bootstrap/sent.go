@@ -85,11 +85,10 @@ main "$@" </dev/null
 // is "gzip" or "plain".
 const ReceiveScript = sum + places + `	set -eu
 	umask 077
-	mkdir -p "$keep"
-	if [ "$3" = gzip ]; then gzip -dc >"$keep/$1.part"; else cat >"$keep/$1.part"; fi
-	if [ "$(sum "$keep/$1.part")" != "$2" ]; then rm -f "$keep/$1.part"; echo "the received $1 is incomplete or damaged" >&2; exit 64; fi
-	chmod 0700 "$keep/$1.part"
-	mv -f "$keep/$1.part" "$keep/$1"
+` + runDir + `	if [ "$3" = gzip ]; then gzip -dc >"$dir/$1"; else cat >"$dir/$1"; fi
+	if [ "$(sum "$dir/$1")" != "$2" ]; then echo "the received $1 is incomplete or damaged" >&2; exit 64; fi
+	chmod 0700 "$dir/$1"
+	mv -f "$dir/$1" "$keep/$1"
 `
 
 // TidyScript is an sh script that removes what was copied to a machine that has not joined.
@@ -97,7 +96,7 @@ const TidyScript = `#!/bin/sh
 main() {
 	set -eu
 ` + places + `	[ ! -e "$keep/delivered" ] || exit 0
-	rm -f "$keep/ocadm" "$keep/ocadm.part" "$keep/bundle" "$keep/bundle.part"
+	rm -rf "$keep/ocadm" "$keep/bundle" "$keep"/run.*
 	[ ! -d "$keep" ] || rmdir "$keep" 2>/dev/null || :
 }
 main "$@" </dev/null
