@@ -6,8 +6,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"math/rand/v2"
 	"net"
 	"strings"
+	"syscall"
 	"time"
 
 	"golang.org/x/crypto/ssh"
@@ -120,7 +123,23 @@ func noCommonKey(err error) bool {
 	return strings.Contains(err.Error(), "no common algorithm for host key")
 }
 
+// The pauses between attempts to connect to a server that closes connections: sshd does so while it has MaxStartups connections without a login.
+const (
+	firstPause = 250 * time.Millisecond
+	lastPause  = 2 * time.Second
+)
+
 func handshake(ctx context.Context, t Target, dial DialFunc, cfg *ssh.ClientConfig) (*ssh.Client, error) {
+	for pause := firstPause; ; pause *= 2 {
+		c, err := connect(ctx, t, dial, cfg)
+		closed := errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET)
+		if !closed || pause > lastPause || wait.Sleep(ctx, pause+rand.N(pause)) != nil {
+			return c, err
+		}
+	}
+}
+
+func connect(ctx context.Context, t Target, dial DialFunc, cfg *ssh.ClientConfig) (*ssh.Client, error) {
 	conn, err := dial(ctx, "tcp", t.hostPort())
 	if err != nil {
 		return nil, err

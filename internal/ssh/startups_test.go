@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ssh
+
+import (
+	"context"
+	"io"
+	"net"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"yunion.io/x/ocadm/test/sshserver"
+)
+
+// TestMaxStartups checks that many connections at once reach a jump host whose sshd closes those beyond its MaxStartups.
+func TestMaxStartups(t *testing.T) {
+	_, target := machine(t, nil)
+	_, jump := machine(t, func(s *sshserver.Server) { s.Passwords["root"] = "jump" })
+	jump.Key, jump.Password = nil, "jump"
+	target.Jump = &jump
+	var open, closed atomic.Int32
+	dial := func(ctx context.Context, network, address string) (net.Conn, error) {
+		c, err := (&net.Dialer{}).DialContext(ctx, network, address)
+		if err != nil {
+			return nil, err
+		}
+		if open.Add(1) > 3 {
+			closed.Add(1)
+			open.Add(-1)
+			_ = c.Close()
+			near, far := net.Pipe()
+			go func() {
+				_, _ = far.Read(make([]byte, 64)) // the client's version
+				_, _ = io.WriteString(far, "Exceeded MaxStartups\r\n")
+				_ = far.Close()
+			}()
+			return near, nil
+		}
+		time.AfterFunc(50*time.Millisecond, func() { open.Add(-1) })
+		return c, nil
+	}
+	var all sync.WaitGroup
+	for range 10 {
+		all.Go(func() {
+			c, err := Dial(t.Context(), target, dial)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			c.Close()
+		})
+	}
+	all.Wait()
+	if closed.Load() == 0 {
+		t.Error("no connection was closed")
+	}
+}
+
+// TestClosedAtOnce checks that a machine that closes every connection is reported, with the reason.
+func TestClosedAtOnce(t *testing.T) {
+	t.Parallel()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			_ = c.Close()
+		}
+	}()
+	_, err = Dial(t.Context(), Target{Address: "127.0.0.1", Port: l.Addr().(*net.TCPAddr).Port, Credentials: Credentials{Password: "x"}}, nil)
+	wantCode(t, err, "OCA-7601", "handshake failed")
+}
