@@ -21,6 +21,7 @@ import (
 	"yunion.io/x/ocadm/operatorctl/machine"
 	"yunion.io/x/ocadm/operatorctl/machine/bootstrap"
 	"yunion.io/x/ocadm/operatorctl/machine/pairs"
+	"yunion.io/x/ocadm/phases/config"
 )
 
 // onMachine makes a step that runs with an SSH connection.
@@ -155,15 +156,9 @@ func (n *node) precheckScript() (script, word string, err error) {
 
 // endpoint returns the control-plane endpoint before it exists.
 func (f *Fleet) endpoint() string {
-	e := f.Spec.setting("cluster.controlPlaneEndpoint")
-	if e == "" {
-		e = f.Spec.setting("cluster.highAvailabilityVIP")
-	}
-	if e == "" {
-		e = f.first().m.Address
-	}
-	if _, _, err := net.SplitHostPort(e); err != nil {
-		e = net.JoinHostPort(e, "6443")
+	e := cmp.Or(f.Spec.setting("cluster.controlPlaneEndpoint"), f.Spec.setting("cluster.highAvailabilityVIP"), f.first().m.Address)
+	if host, port, err := config.SplitEndpoint(e, config.DefaultPort); err == nil {
+		e = net.JoinHostPort(host, strconv.Itoa(port))
 	}
 	return e
 }

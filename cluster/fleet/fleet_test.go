@@ -24,3 +24,17 @@ func TestDigestOfCommonSettings(t *testing.T) {
 		t.Error("a setting that machines do not have counts")
 	}
 }
+
+// TestEndpoint checks that machines are checked with an endpoint that join accepts.
+func TestEndpoint(t *testing.T) {
+	for given, want := range map[string]string{
+		"": "192.0.2.1:6443", "lb.example.org": "lb.example.org:6443", "192.0.2.9:8443": "192.0.2.9:8443", "fd00::1": "[fd00::1]:6443",
+		"[fd00::1]": "[fd00::1]:6443", "[fd00::1]:8443": "[fd00::1]:8443",
+	} {
+		f := &Fleet{Options: Options{Spec: &Spec{Settings: map[string]any{"cluster": map[string]any{"controlPlaneEndpoint": given}}}}}
+		f.nodes = []*node{{Fleet: f, m: &Machine{Address: "192.0.2.1"}}}
+		if got := f.endpoint(); got != want {
+			t.Errorf("%q: %q, want %q", given, got, want)
+		}
+	}
+}
