@@ -4,8 +4,9 @@ package ssh
 
 import (
 	"bytes"
-	"io"
+	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -65,18 +66,21 @@ func TestHashedHost(t *testing.T) {
 	}
 }
 
-// TestFeed checks that the data follow the password for sudo, and that nothing is lost.
+// TestFeed checks that the data follow the password for sudo, that nothing is lost, and that the command is one line: csh accepts no lines in quotes.
 func TestFeed(t *testing.T) {
 	data := strings.Repeat("0123456789\n", 1<<16)
 	for _, user := range []string{"root", "debian"} {
-		var got string
 		_, target := machine(t, func(s *sshserver.Server) {
 			s.Sudo = "secret"
 			s.Run = func(c *sshserver.Call) int {
-				in, _ := io.ReadAll(c.Stdin)
-				got = string(in)
-				_, _ = io.WriteString(c.Stdout, c.Line+"\n")
-				return 0
+				if strings.Contains(c.Line, "\n") {
+					fmt.Fprintln(c.Stderr, "Unmatched '.")
+					return 1
+				}
+				sh := exec.CommandContext(c, "sh", "-c", c.Line)
+				sh.Stdin, sh.Stdout, sh.Stderr = c.Stdin, c.Stdout, c.Stderr
+				_ = sh.Run()
+				return sh.ProcessState.ExitCode()
 			}
 		})
 		target.User, target.SudoPassword = user, "secret"
@@ -84,10 +88,11 @@ func TestFeed(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		var line string
-		r, err := c.Feed(t.Context(), "cat >$1", []string{"/a b"}, strings.NewReader(data), func(l string) { line = l })
-		if err != nil || r.Exit != 0 || got != data || line != "sh -c 'cat >$1' sh '/a b'" {
-			t.Errorf("%s: %v, %d, %d bytes, %s", user, err, r.Exit, len(got), line)
+		var got strings.Builder
+		const script = "cat\nprintf '%s\\n' 'a\\b' \"$1\"\nexit 3\n"
+		r, err := c.Feed(t.Context(), script, []string{"/it's"}, strings.NewReader(data), func(l string) { got.WriteString(l + "\n") })
+		if err != nil || r.Exit != 3 || got.String() != data+"a\\b\n/it's\n" {
+			t.Errorf("%s: %v, %+v, %d bytes", user, err, r, got.Len())
 		}
 		c.Close()
 	}

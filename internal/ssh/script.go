@@ -37,7 +37,8 @@ func (c *Conn) Script(ctx context.Context, script string, args []string, onLine 
 // Feed is like Script, but passes data to the script on standard input. The text of the script is visible to other users of the machine, so it must
 // not hold secrets.
 func (c *Conn) Feed(ctx context.Context, script string, args []string, data io.Reader, onLine func(string)) (Result, error) {
-	return c.asRoot(ctx, "sh -c "+quote(script)+" sh", args, data, onLine)
+	oneLine := strings.NewReplacer(`\`, `\\`, "\n", `\n`).Replace(script) // the login shell may be csh, which accepts no lines in quotes
+	return c.asRoot(ctx, `sh -c 's=$1; shift; eval "$(printf %b "$s")"' sh`, append([]string{oneLine}, args...), data, onLine)
 }
 
 func (c *Conn) asRoot(ctx context.Context, command string, args []string, stdin io.Reader, onLine func(string)) (Result, error) {

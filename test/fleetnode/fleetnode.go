@@ -115,9 +115,9 @@ func (m *Machine) answer(c *sshserver.Call) int {
 	defer m.mu.Unlock()
 	m.calls = append(m.calls, Call{c.Line, string(text)})
 	if strings.HasPrefix(c.Line, "sh -c ") {
-		words := strings.Fields(c.Line[strings.LastIndex(c.Line, "' sh ")+len("' sh "):])
-		m.sent[strings.Trim(words[1], "'")] = true
-		m.ran = append(m.ran, "receive "+strings.Trim(words[0], "'"))
+		words := strings.Fields(c.Line) // they end with the name, the digest and the form
+		m.sent[strings.Trim(words[len(words)-2], "'")] = true
+		m.ran = append(m.ran, "receive "+strings.Trim(words[len(words)-3], "'"))
 		return 0
 	}
 	args := strings.Fields(strings.ReplaceAll(strings.TrimPrefix(c.Line, "sh -s --"), "'", ""))
