@@ -150,8 +150,10 @@ func signalGroup(pid int, sig syscall.Signal) error {
 // ownVariables is the prefix of ocadm's own settings, including passwords, which other programs must not see.
 const ownVariables = "OCADM_"
 
+// environment also makes programs print English, which callers read: ufw and ping translate what they print, and Python programs ask LANGUAGE first.
 func environment() []string {
-	return slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, ownVariables) })
+	own := slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, ownVariables) })
+	return append(own, "LC_ALL=C.UTF-8", "LANGUAGE=C")
 }
 
 // LineWriter calls Emit with each complete line that is written to it, without the newline.

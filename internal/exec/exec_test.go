@@ -101,3 +101,14 @@ func TestBusyProgramIsRetried(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// "ufw status" prints "状态： 激活" to a Chinese administrator, and Python programs ask LANGUAGE before LC_ALL.
+func TestProgramsPrintEnglish(t *testing.T) {
+	t.Setenv("LANG", "zh_CN.UTF-8")
+	t.Setenv("LC_ALL", "zh_CN.UTF-8")
+	t.Setenv("LANGUAGE", "zh_CN:zh")
+	res, err := Machine{}.Run(t.Context(), Command{Path: "sh", Args: []string{"-c", "echo $LC_ALL $LANGUAGE"}})
+	if err != nil || strings.TrimSpace(res.Stdout) != "C.UTF-8 C" {
+		t.Errorf("got %q: %v", res.Stdout, err)
+	}
+}
