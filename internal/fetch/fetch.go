@@ -193,6 +193,7 @@ func (f Fetcher) get(ctx context.Context, url string, from int64) (*http.Respons
 	if f.Header != nil {
 		req.Header = f.Header.Clone()
 	}
+	req.Header.Set("Accept-Encoding", "identity") // otherwise the transport unpacks archives that a server declares to be encoded
 	if from > 0 {
 		req.Header.Set("Range", fmt.Sprintf("bytes=%d-", from))
 	}

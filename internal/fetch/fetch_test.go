@@ -4,6 +4,7 @@ package fetch_test
 
 import (
 	"bytes"
+	"compress/gzip"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
@@ -257,6 +258,27 @@ func TestFetchSendsTheHeader(t *testing.T) {
 	f := quick()
 	f.Header = http.Header{"Authorization": {"Bearer secret"}}
 	if err := f.Fetch(t.Context(), s.URL, filepath.Join(t.TempDir(), "f"), sum(data), (&tally{}).progress()); err != nil {
+		t.Error(err)
+	}
+}
+
+// Some servers, such as an object store that s3cmd filled, declare a .tgz to be an encoded .tar. The digest is that of the .tgz.
+func TestFetchOfADeclaredEncoding(t *testing.T) {
+	var packed bytes.Buffer
+	z := gzip.NewWriter(&packed)
+	if _, err := z.Write([]byte("content")); err != nil {
+		t.Fatal(err)
+	}
+	if err := z.Close(); err != nil {
+		t.Fatal(err)
+	}
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Encoding", "gzip")
+		http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(packed.Bytes()))
+	}))
+	defer s.Close()
+	file := filepath.Join(t.TempDir(), "f")
+	if err := quick().Fetch(t.Context(), s.URL+"/f.tgz", file, sum(packed.Bytes()), new(tally).progress()); err != nil {
 		t.Error(err)
 	}
 }
