@@ -72,6 +72,11 @@ func (c Client) Find(ctx context.Context, image string) (v1.Hash, error) {
 		d, err := remote.Head(s.ref, s.options(ctx)...)
 		if err == nil {
 			digest = d.Digest
+		} else if kind(err) == Unreachable && s.way.failed == nil { // like containerd: it answers, but not HEAD, or without a digest
+			var whole *remote.Descriptor
+			if whole, err = remote.Get(s.ref, s.options(ctx)...); err == nil {
+				digest = whole.Digest
+			}
 		}
 		return err
 	})

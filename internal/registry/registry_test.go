@@ -120,6 +120,18 @@ func TestFind(t *testing.T) {
 	t.Cleanup(mutual.Close)
 	pair := certificate(mutual) + privateKey(t, mutual)
 	busy := serve(t, "x", false, always(http.StatusTooManyRequests))
+	headless := func(status int) *httptest.Server {
+		return serve(t, "library/busybox", false, func(h http.Handler) http.Handler {
+			return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				if r.Method == http.MethodHead {
+					w.WriteHeader(status)
+					return
+				}
+				h.ServeHTTP(w, r)
+			})
+		})
+	}
+	noHead, noDigest := headless(http.StatusMethodNotAllowed), headless(http.StatusOK)
 	away := httptest.NewServer(nil)
 	away.Close()
 	prefixed := serve(t, "library/busybox", false, func(h http.Handler) http.Handler {
@@ -154,6 +166,9 @@ func TestFind(t *testing.T) {
 		{"no token", address(bearer) + "/library/busybox:v1", nil, "", Denied, "401"},
 		{"busy", address(busy) + "/library/busybox:v1", nil, "", Busy, "429"},
 		{"away", address(away) + "/library/busybox:v1", nil, "", Unreachable, "refused"},
+		{"without HEAD", address(noHead) + "/library/busybox:v1", nil, "", 0, ""},
+		{"HEAD without a digest", address(noDigest) + "/library/busybox:v1", nil, "", 0, ""},
+		{"another tag without HEAD", address(noHead) + "/library/busybox:v2", nil, "", Missing, "it answered 404"},
 		{"no name", "a b", nil, "", Missing, "name of the image"},
 		{"mirror", image, hub("server = '" + away.URL + "'\n[host.'" + open.URL + "']\n"), "", 0, ""},
 		{"mirror that does not resolve", image, hub("server = '" + away.URL + "'\n[host.'" + open.URL + "']\ncapabilities = ['pull']\n"), "", Unreachable, "refused"},
