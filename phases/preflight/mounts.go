@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"path"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -51,22 +52,32 @@ func (m *machine) mounts() []mount {
 }
 
 // mountOf returns the mount that a path is or will be on: the longest one that contains it, the last of several equal ones.
-func mountOf(all []mount, name string) (mount, bool) {
+func (m *machine) mountOf(name string) (mount, bool) {
+	name = m.real(name)
 	var best mount
 	found := false
-	for _, m := range all {
-		if (m.at == "/" || name == m.at || strings.HasPrefix(name, m.at+"/")) && len(m.at) >= len(best.at) {
-			best, found = m, true
+	for _, on := range m.mounts() {
+		if (on.at == "/" || name == on.at || strings.HasPrefix(name, on.at+"/")) && len(on.at) >= len(best.at) {
+			best, found = on, true
 		}
 	}
 	return best, found
 }
 
+// real returns a path without symbolic links, as far as it exists: ostree links /usr/local and /opt to /var, and a large disk may hold /var/lib/containerd.
+func (m *machine) real(name string) string {
+	exists := there(m.h.Files.Path(name))
+	to, err := filepath.EvalSymlinks(exists)
+	if err != nil {
+		return name
+	}
+	return path.Join("/", strings.TrimPrefix(to+strings.TrimPrefix(m.h.Files.Path(name), exists), m.h.Files.Path("/")))
+}
+
 // withOption returns the paths whose mount has an option, and those mounts.
 func (m *machine) withOption(option string, paths ...string) (names, mounts []string) {
-	all := m.mounts()
 	for _, p := range paths {
-		if on, found := mountOf(all, p); found && slices.Contains(on.options, option) {
+		if on, found := m.mountOf(p); found && slices.Contains(on.options, option) {
 			names = append(names, p)
 			if !slices.Contains(mounts, on.at) {
 				mounts = append(mounts, on.at)
@@ -85,8 +96,15 @@ func checkNoExec(_ context.Context, m *machine) []finding.Finding {
 		"mount -o remount,exec "+at[0]+", and remove noexec from /etc/fstab")}
 }
 
+// pluginDir is made for the controller manager, which mounts it; its pod does not start without it.
+const pluginDir = "/usr/libexec/kubernetes/kubelet-plugins/volume/exec"
+
 func checkReadOnly(_ context.Context, m *machine) []finding.Finding {
-	names, at := m.withOption("ro", "/etc", "/usr/local/bin", "/opt", "/var/lib")
+	written := []string{"/etc", "/usr/local/bin", "/opt", "/var/lib"}
+	if m.controlPlane() && !m.h.Files.Exists(pluginDir) {
+		written = append(written, pluginDir)
+	}
+	names, at := m.withOption("ro", written...)
 	if len(names) == 0 {
 		return nil
 	}
@@ -106,7 +124,7 @@ func (m *machine) dataDirs() []string {
 func checkNetworkDisk(_ context.Context, m *machine) []finding.Finding {
 	remote := []string{"nfs", "nfs4", "cifs", "smb3", "9p", "virtiofs", "ceph", "glusterfs", "fuse.glusterfs", "fuse.sshfs", "lustre"}
 	for _, dir := range m.dataDirs() {
-		if on, found := mountOf(m.mounts(), dir); found && slices.Contains(remote, on.kind) {
+		if on, found := m.mountOf(dir); found && slices.Contains(remote, on.kind) {
 			return []finding.Finding{finding.New("OCA-1031", dir+" would be on a network file system",
 				fmt.Sprintf("%s is %s of %s: overlayfs and etcd do not work there", on.at, on.kind, on.source),
 				"mount a local disk at "+dir)}
@@ -116,7 +134,7 @@ func checkNetworkDisk(_ context.Context, m *machine) []finding.Finding {
 }
 
 func checkFileTypes(ctx context.Context, m *machine) []finding.Finding {
-	on, found := mountOf(m.mounts(), "/var/lib/containerd")
+	on, found := m.mountOf("/var/lib/containerd")
 	if !found || on.kind != "xfs" {
 		return nil
 	}

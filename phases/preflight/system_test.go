@@ -6,6 +6,8 @@ import (
 	"context"
 	"errors"
 	"net/netip"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -29,6 +31,17 @@ func file(name, text string) func(*testing.T, *machine) {
 
 func says(command, text string) func(*testing.T, *machine) {
 	return func(_ *testing.T, m *machine) { answer(m, command, text) }
+}
+
+// linked makes a path a symbolic link to a directory, and shows mounts.
+func linked(name, to, lines string) func(*testing.T, *machine) {
+	return both(mounted(lines), func(t *testing.T, m *machine) {
+		at, target := m.h.Files.Path(name), m.h.Files.Path(to)
+		relative, err := filepath.Rel(filepath.Dir(at), target)
+		if err := errors.Join(err, os.MkdirAll(filepath.Dir(at), 0o755), os.MkdirAll(target, 0o755), os.RemoveAll(at), os.Symlink(relative, at)); err != nil {
+			t.Fatal(err)
+		}
+	})
 }
 
 func both(all ...func(*testing.T, *machine)) func(*testing.T, *machine) {
@@ -88,9 +101,17 @@ func TestSystemFindings(t *testing.T) {
 		"noexec":                    {mounted("2 1 8:2 / /var rw,nosuid,noexec - ext4 /dev/sda2 rw\n"), "OCA-1029", "mount -o remount,exec /var"},
 		"noexec beside a disk":      {mounted("2 1 8:2 / /var rw,noexec - ext4 /dev/sda2 rw\n3 2 8:3 / /var/lib/containerd rw - ext4 /dev/sda3 rw\n"), "", ""},
 		"an immutable distribution": {mounted("2 1 8:2 / /usr ro - ext4 /dev/sda2 ro\n"), "OCA-1030", "/usr/local/bin"},
-		"NFS":                       {mounted("2 1 0:2 / /var/lib rw - nfs4 store:/a rw\n"), "OCA-1031", "nfs4 of store:/a"},
-		"XFS without types":         {both(mounted("2 1 8:2 / /var rw - xfs /dev/sda2 rw\n"), says("xfs_info /var", "naming =version 2 bsize=4096 ascii-ci=0 ftype=0\n")), "OCA-1032", "ftype=1"},
-		"XFS":                       {both(mounted("2 1 8:2 / /var rw - xfs /dev/sda2 rw\n"), says("xfs_info /var", "ftype=1\n")), "", ""},
+		"ostree": {both(linked("/usr/local", "/var/usrlocal", "2 1 8:2 / /usr ro - ext4 /dev/sda2 ro\n3 1 8:1 / /var rw - ext4 /dev/sda1 rw\n"),
+			func(_ *testing.T, m *machine) { joins(m) }), "", ""},
+		"ostree control plane": {linked("/usr/local", "/var/usrlocal", "2 1 8:2 / /usr ro - ext4 /dev/sda2 ro\n3 1 8:1 / /var rw - ext4 /dev/sda1 rw\n"),
+			"OCA-1030", "/usr/libexec/kubernetes/kubelet-plugins/volume/exec"},
+		"ostree control plane with the directory": {both(linked("/usr/local", "/var/usrlocal", "2 1 8:2 / /usr ro - ext4 /dev/sda2 ro\n3 1 8:1 / /var rw - ext4 /dev/sda1 rw\n"),
+			file("/usr/libexec/kubernetes/kubelet-plugins/volume/exec/x", "")), "", ""},
+		"a link to NFS":     {linked("/var/lib/containerd", "/data/containerd", "2 1 0:2 / /data rw - nfs4 store:/a rw\n"), "OCA-1031", "nfs4 of store:/a"},
+		"a link to noexec":  {linked("/var/lib/containerd", "/data/containerd", "2 1 0:2 / /data rw,noexec - ext4 /dev/sdb rw\n"), "OCA-1029", "remount,exec /data"},
+		"NFS":               {mounted("2 1 0:2 / /var/lib rw - nfs4 store:/a rw\n"), "OCA-1031", "nfs4 of store:/a"},
+		"XFS without types": {both(mounted("2 1 8:2 / /var rw - xfs /dev/sda2 rw\n"), says("xfs_info /var", "naming =version 2 bsize=4096 ascii-ci=0 ftype=0\n")), "OCA-1032", "ftype=1"},
+		"XFS":               {both(mounted("2 1 8:2 / /var rw - xfs /dev/sda2 rw\n"), says("xfs_info /var", "ftype=1\n")), "", ""},
 		"no inodes": {func(_ *testing.T, m *machine) {
 			m.inodes = func(string) (uint64, uint64, error) { return 1 << 20, 500, nil }
 		}, "OCA-1033", "df -i"},
