@@ -314,6 +314,7 @@ func TestDryRunMayLook(t *testing.T) {
 	for line, ok := range map[string]bool{
 		"firewall-cmd --state": true, "firewall-cmd --permanent --zone=public --list-ports": true, "ufw status": true,
 		"firewall-cmd --permanent --zone=public --add-port=1/tcp": false, "firewall-cmd --reload": false, "ufw allow 1/tcp": false,
+		"iptables -S": true, "iptables -t nat -S": true, "iptables -F": false,
 	} {
 		f := strings.Fields(line)
 		if _, err := r.Run(t.Context(), exec.Command{Path: f[0], Args: f[1:]}); (err == nil) != ok {
