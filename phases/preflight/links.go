@@ -160,7 +160,32 @@ func checkPacketPolicy(ctx context.Context, m *machine) []finding.Finding {
 			"the policy of the chain FORWARD is DROP, as Docker sets it, and ocadm installs no pod network that opens it",
 			"iptables -P FORWARD ACCEPT, and make sure that it stays so after a reboot")}
 	}
+	list, _ := m.output(ctx, "nft", "list", "chains")
+	if chain := dropsByNFT(list); chain != "" {
+		return []finding.Finding{finding.Warn("OCA-2018", "Packet rules may drop the cluster's traffic",
+			"the policy of the nft chain "+chain+" is drop; what other tables accept, such as those of the pod network and kube-proxy, does not matter to it",
+			"accept the ports that ocadm explain OCA-2008 names, and the pod network, in it, or: nft chain "+chain+" '{ policy accept; }'; "+
+				"and change the file that sets it, such as /etc/nftables.conf")}
+	}
 	return nil
+}
+
+var drops = regexp.MustCompile(`hook (input|forward) .*policy drop;`)
+
+// dropsByNFT returns the first chain, "FAMILY TABLE CHAIN", that drops what it does not name; "" if there is none. Those of iptables have upper-case names.
+func dropsByNFT(list string) string {
+	var table, chain string
+	for line := range strings.Lines(list) {
+		switch f := strings.Fields(line); {
+		case len(f) > 2 && f[0] == "table":
+			table = f[1] + " " + f[2]
+		case len(f) > 1 && f[0] == "chain":
+			chain = f[1]
+		case drops.MatchString(line) && (strings.HasPrefix(table, "inet ") || strings.HasPrefix(table, "ip ")) && chain != "INPUT" && chain != "FORWARD":
+			return table + " " + chain
+		}
+	}
+	return ""
 }
 
 var chains = regexp.MustCompile(`(?m)^-N ((?:KUBE|CALI|cali|CILIUM|FLANNEL|WEAVE)-\S+)`)

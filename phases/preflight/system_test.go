@@ -142,8 +142,11 @@ func TestSystemFindings(t *testing.T) {
 			m.h.Config.Addons.CNI = config.None
 			answer(m, "iptables -S", "-P FORWARD DROP\n")
 		}, "w OCA-2018", "iptables -P FORWARD ACCEPT"},
-		"Docker":              {says("iptables -S", "-P INPUT ACCEPT\n-P FORWARD DROP\n"), "", ""},
-		"rules that are left": {says("iptables -t nat -S", "-P PREROUTING ACCEPT\n-N KUBE-SERVICES\n-N KUBE-NODEPORTS\n"), "w OCA-2019", "2 chains"},
+		"Docker": {says("iptables -S", "-P INPUT ACCEPT\n-P FORWARD DROP\n"), "", ""},
+		"nftables that drop": {says("nft list chains", "table inet filter {\n\tchain input {\n\t\ttype filter hook input priority filter; policy accept;\n\t}\n\tchain forward {\n"+
+			"\t\ttype filter hook forward priority filter; policy drop;\n\t}\n}\n"), "w OCA-2018", "nft chain inet filter forward '{ policy accept; }'"},
+		"nftables of iptables": {says("nft list chains", "table ip filter {\n\tchain FORWARD {\n\t\ttype filter hook forward priority filter; policy drop;\n\t}\n}\n"), "", ""},
+		"rules that are left":  {says("iptables -t nat -S", "-P PREROUTING ACCEPT\n-N KUBE-SERVICES\n-N KUBE-NODEPORTS\n"), "w OCA-2019", "2 chains"},
 		"links that are left": {func(_ *testing.T, m *machine) {
 			m.h.Facts.Interfaces = append(m.h.Facts.Interfaces, host.Interface{Name: "kube-ipvs0"})
 		}, "w OCA-2020", "ip link delete kube-ipvs0"},
