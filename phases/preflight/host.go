@@ -99,8 +99,7 @@ func checkSwap(_ context.Context, m *machine) []finding.Finding {
 	}
 	remedy := `swapoff -a && sed -i.bak '/\sswap\s/s/^/#/' /etc/fstab`
 	if slices.ContainsFunc(devices, func(d string) bool { return strings.HasPrefix(d, "/dev/zram") }) {
-		// zram is not in fstab. An empty file overrides the distribution's own: zram-generator.conf(5).
-		remedy = "swapoff -a && touch /etc/systemd/zram-generator.conf"
+		remedy = "swapoff -a && : >" + zramFile // zram is not in fstab
 	}
 	return []finding.Finding{finding.New("OCA-1010", "Swap is on", "the kubelet refuses to run with swap on "+strings.Join(devices, ", "), remedy)}
 }

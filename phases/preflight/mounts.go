@@ -229,6 +229,9 @@ func checkLeftMounts(_ context.Context, m *machine) []finding.Finding {
 		"umount "+left[0]+" and the others (grep /var/lib/kubelet/pods /proc/mounts), or reboot")}
 }
 
+// zramFile overrides the distribution's own: zram-generator.conf(5).
+const zramFile = "/etc/systemd/zram-generator.conf"
+
 func checkSwapAtBoot(_ context.Context, m *machine) []finding.Finding {
 	if len(m.h.Facts.Swap) > 0 {
 		return nil // check Swap reports it
@@ -240,6 +243,16 @@ func checkSwapAtBoot(_ context.Context, m *machine) []finding.Finding {
 			return []finding.Finding{finding.Warn("OCA-1036", "Swap will be on after the next boot", "/etc/fstab has "+f[0]+", and the kubelet does not start with swap",
 				`sed -i.bak '/\sswap\s/s/^/#/' /etc/fstab`)}
 		}
+	}
+	for _, file := range []string{zramFile, "/run/systemd/zram-generator.conf", "/usr/local/lib/systemd/zram-generator.conf", "/usr/lib/systemd/zram-generator.conf"} {
+		if !m.h.Files.Exists(file) {
+			continue
+		}
+		if strings.Contains("\n"+m.h.Files.Text(file), "\n[zram") { // the first file is the only one
+			return []finding.Finding{finding.Warn("OCA-1036", "Swap will be on after the next boot", file+" makes a device, and the kubelet does not start with swap",
+				": >"+zramFile)}
+		}
+		break
 	}
 	return nil
 }

@@ -120,6 +120,8 @@ func TestSystemFindings(t *testing.T) {
 		"a slow disk of a worker":    {func(_ *testing.T, m *machine) { joins(m); m.fsync = slowly(80 * time.Millisecond) }, "", ""},
 		"volumes that are left":      {mounted("2 1 0:9 / /var/lib/kubelet/pods/u/volumes/x rw - tmpfs tmpfs rw\n"), "OCA-1035", "umount"},
 		"swap at boot":               {file("/etc/fstab", "UUID=1 / ext4 defaults 0 1\n/swap.img none swap sw 0 0\n"), "w OCA-1036", "/swap.img"},
+		"zram at boot":               {file("/usr/lib/systemd/zram-generator.conf", "[zram0]\nzram-size = ram\n"), "w OCA-1036", ": >/etc/systemd/zram-generator.conf"},
+		"zram that is overridden":    {both(file("/usr/lib/systemd/zram-generator.conf", "[zram0]\n"), file("/etc/systemd/zram-generator.conf", "")), "", ""},
 		"swap that is commented out": {file("/etc/fstab", "#/swap.img none swap sw 0 0\n"), "", ""},
 
 		"a narrow link":         {file("/sys/class/net/eth0/mtu", "1300\n"), "OCA-2013", "ip link set eth0 mtu 1500"},
