@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"log/slog"
 	"maps"
 	"os"
 	"path/filepath"
@@ -278,11 +279,12 @@ func (s *Store) readRoots() (list []Root, state string, err error) {
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
 		}
-		if err == nil {
-			err = json.Unmarshal(raw, &l.root)
-		}
 		if err != nil {
 			return nil, "", fmt.Errorf("reading the root %s of the depot: %w", name, err)
+		}
+		if err := json.Unmarshal(raw, &l.root); err != nil {
+			slog.Warn("the depot lost a root, which was damaged on the disk; another depot or a bundle brings it back", "root", name, "err", err)
+			l.root = Root{Name: name} // older than any other of its name
 		}
 		now[name] = l
 	}

@@ -341,3 +341,40 @@ func TestRemote(t *testing.T) {
 		t.Error("an absent image was archived")
 	}
 }
+
+// A root that was damaged on the disk must not take the other roots with it, and comes back from another depot or from a bundle.
+func TestSyncOfADamagedRoot(t *testing.T) {
+	a, b := filled(t), newStore(t)
+	from := listen(t, a, nil).client()
+	if err := b.SetRoot(t.Context(), Root{Name: "own", Files: map[string]File{"f": {Digest: b.put(t, "own"), Size: 3}}}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := b.Sync(t.Context(), from); err != nil {
+		t.Fatal(err)
+	}
+	whole, err := a.Roots()
+	if err != nil {
+		t.Fatal(err)
+	}
+	name := whole[0].Name
+	for i, repair := range []func() error{
+		func() error { _, err := b.Sync(t.Context(), from); return err },
+		func() error { r := whole[0]; r.Version = 0; return b.SetRoot(t.Context(), r) },
+	} {
+		if err := os.WriteFile(b.rootFile(name), make([]byte, 512), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if c, err := b.Contents(t.Context()); err != nil || i == 0 && len(c.Files) != 1 {
+			t.Errorf("beside a damaged root: %+v, %v", c.Files, err)
+		}
+		if _, _, _, err := b.Prune(t.Context(), Cluster{}, time.Hour); err != nil {
+			t.Errorf("pruning: %v", err)
+		}
+		if err := repair(); err != nil {
+			t.Errorf("repairing: %v", err)
+		}
+		if done, err := b.Complete(t.Context(), name); !done || err != nil {
+			t.Errorf("repaired: %t, %v", done, err)
+		}
+	}
+}
