@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/mod/semver"
 	"golang.org/x/sys/unix"
 
 	"yunion.io/x/ocadm/internal/finding"
@@ -96,12 +97,13 @@ func checkNoExec(_ context.Context, m *machine) []finding.Finding {
 		"mount -o remount,exec "+at[0]+", and remove noexec from /etc/fstab")}
 }
 
-// pluginDir is made for the controller manager, which mounts it; its pod does not start without it.
+// pluginDir is made for the controller manager, which mounts it before Kubernetes 1.36; its pod does not start without it.
 const pluginDir = "/usr/libexec/kubernetes/kubelet-plugins/volume/exec"
 
 func checkReadOnly(_ context.Context, m *machine) []finding.Finding {
 	written := []string{"/etc", "/usr/local/bin", "/opt", "/var/lib"}
-	if m.controlPlane() && !m.h.Files.Exists(pluginDir) {
+	version := m.h.Config.Cluster.KubernetesVersion // joining, it may be unknown
+	if m.controlPlane() && semver.IsValid(version) && semver.Compare(version, "v1.36.0") < 0 && !m.h.Files.Exists(pluginDir) {
 		written = append(written, pluginDir)
 	}
 	names, at := m.withOption("ro", written...)

@@ -44,6 +44,11 @@ func linked(name, to, lines string) func(*testing.T, *machine) {
 	})
 }
 
+// ostree shows the mounts of such a distribution.
+const ostree = "2 1 8:2 / /usr ro - ext4 /dev/sda2 ro\n3 1 8:1 / /var rw - ext4 /dev/sda1 rw\n"
+
+func earlier(_ *testing.T, m *machine) { m.h.Config.Cluster.KubernetesVersion = "v1.35.8" }
+
 func both(all ...func(*testing.T, *machine)) func(*testing.T, *machine) {
 	return func(t *testing.T, m *machine) {
 		for _, f := range all {
@@ -98,20 +103,18 @@ func TestSystemFindings(t *testing.T) {
 		}, "OCA-1044", "install overlay /bin/false"},
 		"a blocked module that is not needed": {file("/etc/modprobe.d/cis.conf", "install squashfs /bin/false\n"), "", ""},
 
-		"noexec":                    {mounted("2 1 8:2 / /var rw,nosuid,noexec - ext4 /dev/sda2 rw\n"), "OCA-1029", "mount -o remount,exec /var"},
-		"noexec beside a disk":      {mounted("2 1 8:2 / /var rw,noexec - ext4 /dev/sda2 rw\n3 2 8:3 / /var/lib/containerd rw - ext4 /dev/sda3 rw\n"), "", ""},
-		"an immutable distribution": {mounted("2 1 8:2 / /usr ro - ext4 /dev/sda2 ro\n"), "OCA-1030", "/usr/local/bin"},
-		"ostree": {both(linked("/usr/local", "/var/usrlocal", "2 1 8:2 / /usr ro - ext4 /dev/sda2 ro\n3 1 8:1 / /var rw - ext4 /dev/sda1 rw\n"),
-			func(_ *testing.T, m *machine) { joins(m) }), "", ""},
-		"ostree control plane": {linked("/usr/local", "/var/usrlocal", "2 1 8:2 / /usr ro - ext4 /dev/sda2 ro\n3 1 8:1 / /var rw - ext4 /dev/sda1 rw\n"),
-			"OCA-1030", "/usr/libexec/kubernetes/kubelet-plugins/volume/exec"},
-		"ostree control plane with the directory": {both(linked("/usr/local", "/var/usrlocal", "2 1 8:2 / /usr ro - ext4 /dev/sda2 ro\n3 1 8:1 / /var rw - ext4 /dev/sda1 rw\n"),
-			file("/usr/libexec/kubernetes/kubelet-plugins/volume/exec/x", "")), "", ""},
-		"a link to NFS":     {linked("/var/lib/containerd", "/data/containerd", "2 1 0:2 / /data rw - nfs4 store:/a rw\n"), "OCA-1031", "nfs4 of store:/a"},
-		"a link to noexec":  {linked("/var/lib/containerd", "/data/containerd", "2 1 0:2 / /data rw,noexec - ext4 /dev/sdb rw\n"), "OCA-1029", "remount,exec /data"},
-		"NFS":               {mounted("2 1 0:2 / /var/lib rw - nfs4 store:/a rw\n"), "OCA-1031", "nfs4 of store:/a"},
-		"XFS without types": {both(mounted("2 1 8:2 / /var rw - xfs /dev/sda2 rw\n"), says("xfs_info /var", "naming =version 2 bsize=4096 ascii-ci=0 ftype=0\n")), "OCA-1032", "ftype=1"},
-		"XFS":               {both(mounted("2 1 8:2 / /var rw - xfs /dev/sda2 rw\n"), says("xfs_info /var", "ftype=1\n")), "", ""},
+		"noexec":                      {mounted("2 1 8:2 / /var rw,nosuid,noexec - ext4 /dev/sda2 rw\n"), "OCA-1029", "mount -o remount,exec /var"},
+		"noexec beside a disk":        {mounted("2 1 8:2 / /var rw,noexec - ext4 /dev/sda2 rw\n3 2 8:3 / /var/lib/containerd rw - ext4 /dev/sda3 rw\n"), "", ""},
+		"an immutable distribution":   {mounted("2 1 8:2 / /usr ro - ext4 /dev/sda2 ro\n"), "OCA-1030", "/usr/local/bin"},
+		"ostree":                      {linked("/usr/local", "/var/usrlocal", ostree), "", ""},
+		"ostree with Kubernetes 1.35": {both(linked("/usr/local", "/var/usrlocal", ostree), earlier), "OCA-1030", pluginDir},
+		"ostree with Kubernetes 1.35 and the directory": {both(linked("/usr/local", "/var/usrlocal", ostree), earlier, file(pluginDir+"/x", "")), "", ""},
+		"ostree with a worker of 1.35":                  {both(linked("/usr/local", "/var/usrlocal", ostree), earlier, func(_ *testing.T, m *machine) { joins(m) }), "", ""},
+		"a link to NFS":                                 {linked("/var/lib/containerd", "/data/containerd", "2 1 0:2 / /data rw - nfs4 store:/a rw\n"), "OCA-1031", "nfs4 of store:/a"},
+		"a link to noexec":                              {linked("/var/lib/containerd", "/data/containerd", "2 1 0:2 / /data rw,noexec - ext4 /dev/sdb rw\n"), "OCA-1029", "remount,exec /data"},
+		"NFS":                                           {mounted("2 1 0:2 / /var/lib rw - nfs4 store:/a rw\n"), "OCA-1031", "nfs4 of store:/a"},
+		"XFS without types":                             {both(mounted("2 1 8:2 / /var rw - xfs /dev/sda2 rw\n"), says("xfs_info /var", "naming =version 2 bsize=4096 ascii-ci=0 ftype=0\n")), "OCA-1032", "ftype=1"},
+		"XFS":                                           {both(mounted("2 1 8:2 / /var rw - xfs /dev/sda2 rw\n"), says("xfs_info /var", "ftype=1\n")), "", ""},
 		"no inodes": {func(_ *testing.T, m *machine) {
 			m.inodes = func(string) (uint64, uint64, error) { return 1 << 20, 500, nil }
 		}, "OCA-1033", "df -i"},
