@@ -78,7 +78,7 @@ func NoImage(p *corev1.Pod) error {
 		}
 		image := p.Spec.Containers[0].Image
 		return finding.New("OCA-4175", "Node "+p.Spec.NodeName+" cannot pull the image "+image, w.Reason+": "+w.Message,
-			"if this control-plane node has a depot, here: ocadm depot add /usr/local/bin/ocadm --name "+image+"; otherwise: ocadm image push "+image+
+			"if this control-plane node has a depot, here: ocadm depot add \"$(command -v ocadm)\" --name "+image+"; otherwise: ocadm image push "+image+
 				"; then run the same command again")
 	}
 	return nil

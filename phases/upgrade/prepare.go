@@ -203,7 +203,7 @@ func ThisOcadm(version string) error {
 	if why := kubernetes.Skew(version, version, nil); why != "" {
 		return finding.New("OCA-4501", "This ocadm cannot upgrade a node to Kubernetes "+version, why,
 			"use the release of ocadm that the first control-plane node was upgraded with (there: ocadm version), for "+runtime.GOARCH+
-				": copy its /usr/local/bin/ocadm from there if that machine has this architecture; otherwise get it from that release")
+				": copy it from there (command -v ocadm) if that machine has this architecture; otherwise get it from that release")
 	}
 	return nil
 }
