@@ -15,6 +15,7 @@ import (
 	"strings"
 
 	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/phases/config"
 	"yunion.io/x/ocadm/phases/host"
 )
@@ -151,9 +152,10 @@ func checkPacketPolicy(ctx context.Context, m *machine) []finding.Finding {
 		return nil
 	}
 	if strings.Contains(rules, "-P INPUT DROP") && !strings.Contains(rules, "ufw-") {
+		open := lists.Pick(config.Ports(m.h.Config, m.kind == Init), func(p config.PortUse) (string, bool) { return p.String(), p.Reached })
 		return []finding.Finding{finding.Warn("OCA-2018", "Packet rules may drop the cluster's traffic",
 			"the policy of the chain INPUT is DROP, and no firewall that ocadm supports opens ports in it",
-			"accept the ports that ocadm explain OCA-2008 names, or: iptables -P INPUT ACCEPT")}
+			"accept "+strings.Join(open, ", ")+", and everything from "+strings.Join(config.PodInterfaces(), " and ")+"; or: iptables -P INPUT ACCEPT")}
 	}
 	if m.h.Config.Addons.CNI == config.None && strings.Contains(rules, "-P FORWARD DROP") {
 		return []finding.Finding{finding.Warn("OCA-2018", "Packet rules drop traffic between pods",

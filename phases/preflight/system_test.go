@@ -142,7 +142,7 @@ func TestSystemFindings(t *testing.T) {
 			put(t, m.h, "/proc/cmdline", "ro ipv6.disable=1\n")
 		}, "OCA-2017", "ipv6.disable=1"},
 		"IPv6 is off and not wanted": {file("/proc/cmdline", "ro ipv6.disable=1\n"), "", ""},
-		"everything is dropped":      {says("iptables -S", "-P INPUT DROP\n-P FORWARD ACCEPT\n"), "w OCA-2018", "iptables -P INPUT ACCEPT"},
+		"everything is dropped":      {says("iptables -S", "-P INPUT DROP\n-P FORWARD ACCEPT\n"), "w OCA-2018", "6443/tcp"},
 		"Docker and no pod network": {func(_ *testing.T, m *machine) {
 			m.h.Config.Addons.CNI = config.None
 			answer(m, "iptables -S", "-P FORWARD DROP\n")
