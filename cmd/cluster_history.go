@@ -24,7 +24,7 @@ func newClusterHistory(a *app) *cobra.Command {
 		Use:   "history",
 		Short: "List the releases of the cloud",
 		Long: "Lists the releases of the cloud, the latest first. A release is everything that the operator rendered for the cloud at one time. The\n" +
-			"last ten are kept, and the last one that every component served.",
+			"operator keeps the last ten, the last one in which every component worked, and the last one of another version.",
 		Example: "  ocadm cluster history\n  ocadm cluster history -o json | jq '.[0].why'",
 		Args:    arguments(cobra.NoArgs),
 	}, "table", func(ctx context.Context, k client.WithWatch, _ []string) ([]cluster.Release, error) {

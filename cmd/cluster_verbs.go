@@ -125,9 +125,10 @@ func newClusterUpdate(a *app) *cobra.Command {
 			"without --version. To see these changes beforehand: ocadm cluster diff.\n\n" +
 			"An operation (ocadm operation) moves the cloud: it runs checks before anything changes, copies the databases, then moves identity,\n" +
 			"region, the other services and the agents one after another, each only when the ones before it serve. If one fails, everything returns\n" +
-			"to the previous release; with --on-failure=pause, the operation waits for you instead. --wait follows the operation to its end. Without\n" +
-			"it, the command ends when the checks are done and the nodes have the images, and the operation continues by itself. A cloud whose\n" +
-			"identity service has never served has nothing to lose, and changes at once.\n\n" +
+			"to the previous release; with --on-failure=pause, the operation waits for you instead. --wait follows the operation to its end, but no\n" +
+			"longer than --timeout; run the command again to follow it further. Without --wait, the command ends when the checks are done and the\n" +
+			"nodes have the images, and the operation continues by itself. A cloud whose identity service has never served has nothing to lose,\n" +
+			"and changes at once.\n\n" +
 			"--at-once is for development: all components move as soon as those before them serve, without checks or copies, and nothing is reverted.\n\n" +
 			"--dry-run does not change the cloud: it runs the checks and pulls the images, as ocadm operation check --version does.\n\n" +
 			"--rehearse changes nothing: the services of the new version migrate copies of the databases, separately from the cloud, and the command\n" +
