@@ -130,7 +130,7 @@ func newImagePush(a *app) *cobra.Command {
 	c := shows(a, &cobra.Command{
 		Use: "push NAME", Short: "Push the image to a registry",
 		Long: "Pushes the image under a name, by default with this program's version as its tag, and prints its digest. The credentials come from\n" +
-			"~/.docker/config.json, where docker login, podman login and others put them.",
+			"~/.docker/config.json, where docker login puts them; without that file, from podman login.",
 		Example: "  ocadm image push registry.example.org/you/ocadm:dev\n" +
 			"  ocadm image push registry.example.org:5000/yunionio/ocadm --insecure\n" +
 			"  ocadm image push registry.example.org/you/ocadm:arm64 --program bin/ocadm-arm64",
