@@ -137,7 +137,7 @@ func (k *keyFlags) addRecipients(fs *pflag.FlagSet) {
 
 func (k *keyFlags) addIdentities(fs *pflag.FlagSet) {
 	k.addIdentityFlag(fs)
-	fs.StringVar(&k.passphraseFile, "passphrase-file", "", "file with the passphrase it was encrypted with")
+	fs.StringVar(&k.passphraseFile, "passphrase-file", "", "file with the passphrase of the backup")
 }
 
 func (k *keyFlags) addIdentityFlag(fs *pflag.FlagSet) {
@@ -145,7 +145,7 @@ func (k *keyFlags) addIdentityFlag(fs *pflag.FlagSet) {
 }
 
 func addRecipientFlag(fs *pflag.FlagSet, keys *[]string) {
-	fs.StringArrayVar(keys, "recipient", nil, "public key to encrypt it for (age1…, ssh-ed25519 …), or @FILE with one per line; may be repeated")
+	fs.StringArrayVar(keys, "recipient", nil, "public key to encrypt for (age1…, ssh-ed25519 …), or @FILE with one per line; may be repeated")
 }
 
 // publicKeys returns the values of --recipient, replacing @FILE with the keys in the file.

@@ -105,7 +105,8 @@ func newConfigImages(a *app) *cobra.Command {
 	addConfig(list.Flags(), &file)
 	return group(&cobra.Command{
 		Use: "images", Short: "List the images of a cluster and its cloud",
-		Long:    "Lists the images that init needs: those of Kubernetes, the addons, the operator and, with --onecloud-version, the cloud.",
+		Long: "Lists the images that init needs: those of Kubernetes, the addons and, with --onecloud-version, the cloud. That of the operator is in the\n" +
+			"list only with --operator-version: by default, init packs its own program.",
 		Example: "  ocadm config images list\n  ocadm config images list --onecloud-version v4.0.3 -o json",
 	}, list)
 }
@@ -116,4 +117,7 @@ func hideAllBut(fs *pflag.FlagSet, keep ...string) {
 		shown[k] = true
 	}
 	fs.VisitAll(func(f *pflag.Flag) { f.Hidden = f.Hidden || !shown[f.Name] })
+	// These commands create neither a cloud nor a database: the settings choose images.
+	fs.Lookup("onecloud-version").Usage = "version of the cloud whose images to include; empty includes none"
+	fs.Lookup("mysql-host").Usage = "host of your own database server; empty includes the image of the embedded MariaDB"
 }

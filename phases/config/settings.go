@@ -126,7 +126,7 @@ func nodeSettings() []Setting {
 		{Key: "node.name", Flag: "node-name", For: nodes | ForReset, Usage: "name of this node (default: the host name up to the first dot)"},
 		{Key: "node.ip", Flag: "node-ip", For: nodes, Usage: "address of this node for kubelet, API server, etcd and the cloud (default: source address of the default route)"},
 		{Key: "node.bundle", Flag: "bundle", For: nodes,
-			Usage: "bundle with the node's software and images, a file or https://HOST:PORT of \"bundle serve\"; without it they are downloaded"},
+			Usage: "bundle with the node's software and images, a file or https://HOST:PORT of \"bundle serve\"; without it, init downloads them and join gets them from the depot"},
 		{Key: "node.bundleCAHash", Flag: "bundle-ca-hash", For: nodes, Advanced: true,
 			Usage: "hash of the certificate authority of the server that --bundle names, as \"bundle serve\" prints it"},
 		{Key: "node.bundleToken", Flag: "bundle-token", For: nodes, Secret: true, Advanced: true, Usage: "token that the server of --bundle requires"},
