@@ -151,11 +151,12 @@ func checkPacketPolicy(ctx context.Context, m *machine) []finding.Finding {
 	if !ok || m.ours() && m.initialised() {
 		return nil
 	}
+	open := lists.Pick(config.Ports(m.h.Config, m.kind == Init), func(p config.PortUse) (string, bool) { return p.String(), p.Reached })
+	needed := strings.Join(open, ", ") + ", and everything from " + strings.Join(config.PodInterfaces(), " and ")
 	if strings.Contains(rules, "-P INPUT DROP") && !strings.Contains(rules, "ufw-") {
-		open := lists.Pick(config.Ports(m.h.Config, m.kind == Init), func(p config.PortUse) (string, bool) { return p.String(), p.Reached })
 		return []finding.Finding{finding.Warn("OCA-2018", "Packet rules may drop the cluster's traffic",
 			"the policy of the chain INPUT is DROP, and no firewall that ocadm supports opens ports in it",
-			"accept "+strings.Join(open, ", ")+", and everything from "+strings.Join(config.PodInterfaces(), " and ")+"; or: iptables -P INPUT ACCEPT")}
+			"accept "+needed+"; or: iptables -P INPUT ACCEPT")}
 	}
 	if m.h.Config.Addons.CNI == config.None && strings.Contains(rules, "-P FORWARD DROP") {
 		return []finding.Finding{finding.Warn("OCA-2018", "Packet rules drop traffic between pods",
@@ -166,8 +167,7 @@ func checkPacketPolicy(ctx context.Context, m *machine) []finding.Finding {
 	if chain := dropsByNFT(list); chain != "" {
 		return []finding.Finding{finding.Warn("OCA-2018", "Packet rules may drop the cluster's traffic",
 			"the policy of the nft chain "+chain+" is drop; what other tables accept, such as those of the pod network and kube-proxy, does not matter to it",
-			"accept the ports that ocadm explain OCA-2008 names, and the pod network, in it, or: nft chain "+chain+" '{ policy accept; }'; "+
-				"and change the file that sets it, such as /etc/nftables.conf")}
+			"accept "+needed+" in it; or: nft chain "+chain+" '{ policy accept; }'; and change the file that sets it, such as /etc/nftables.conf")}
 	}
 	return nil
 }
