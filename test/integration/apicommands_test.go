@@ -40,7 +40,7 @@ func (f *apiTest) isFinding(what string, err error, code, text string) {
 }
 
 // ages matches ages in whole seconds, which may differ between two commands.
-var ages = regexp.MustCompile(` +\d+m?\d*s\b`)
+var ages = regexp.MustCompile(` +\d+m?\d*s\b *`)
 
 // same runs a command with a kubeconfig and over the REST API, and compares the output and the errors.
 func (f *apiTest) same(args ...string) string {
