@@ -7,15 +7,18 @@ import (
 	"context"
 	"crypto/rand"
 	"fmt"
+	"slices"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"yunion.io/x/ocadm/internal/dbpair"
+	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/internal/images"
 	"yunion.io/x/ocadm/internal/kube"
 	"yunion.io/x/ocadm/internal/lists"
@@ -109,6 +112,9 @@ func ensurePassword(ctx context.Context, c client.WithWatch, cfg *config.Config,
 			return Prepared{}, nil, err
 		}
 		volume, err := findVolume(ctx, c, cfg.Cloud.Namespace)
+		if err == nil {
+			err = sameSize(cfg, volume)
+		}
 		return Prepared{Password: pw, Pair: pair, Volume: volume}, nil, err
 	}
 	if !apierrors.IsNotFound(err) {
@@ -141,6 +147,19 @@ func findVolume(ctx context.Context, c client.Reader, namespace string) (*corev1
 		return nil, nil
 	}
 	return &s.Spec.VolumeClaimTemplates[0].Spec, nil
+}
+
+// sameSize returns a finding if the user requests another size than that of the volume.
+func sameSize(cfg *config.Config, volume *corev1.PersistentVolumeClaimSpec) error {
+	if volume == nil || !slices.Contains(cfg.Given, "database.storageSize") {
+		return nil
+	}
+	is := volume.Resources.Requests.Storage()
+	if wanted, err := resource.ParseQuantity(cfg.Database.StorageSize); err != nil || wanted.Cmp(*is) == 0 {
+		return nil // Validate has checked it
+	}
+	return finding.New("OCA-7439", "The volume of the embedded database keeps its size",
+		"it was created with "+is.String()+", and "+cfg.Database.StorageSize+" is requested", "run the command again without --mysql-storage-size")
 }
 
 // plain reports whether a password can be used in SQL and in an option file without quoting.

@@ -113,4 +113,13 @@ func TestVolumeStays(t *testing.T) {
 			t.Errorf("%s of class %v", size, claim.StorageClassName)
 		}
 	}
+	// Another size on request is refused, the same one in other units is not.
+	for size, code := range map[string]string{"60Gi": "OCA-7439", "51200Mi": ""} {
+		cfg := plainConfig()
+		cfg.Database.StorageSize, cfg.Given = size, []string{"database.storageSize"}
+		_, _, err := ensurePassword(t.Context(), k, cfg, true)
+		if list := finding.Of(err); code == "" && err != nil || code != "" && (len(list) != 1 || list[0].Code != code) {
+			t.Errorf("%s: %v", size, err)
+		}
+	}
 }
