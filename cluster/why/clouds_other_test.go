@@ -13,20 +13,23 @@ import (
 )
 
 // TestPodsOfAnotherCloud checks that a cloud is not blamed for the pods of another one, in its own namespace or in that of the operator. Those of an
-// adopted cloud have a random instance label.
+// adopted cloud have a random instance label, and those of one component another label than its name.
 func TestPodsOfAnotherCloud(t *testing.T) {
 	for _, c := range []struct {
-		namespace, pod string
-		own            bool
-	}{{"onecloud", "staging-region-x", false}, {"elsewhere", "default-region-x", false}, {"onecloud", "default-region-x", true}} {
+		namespace, pod, component string
+		own                       bool
+	}{
+		{"onecloud", "staging-region-x", "region", false}, {"elsewhere", "default-region-x", "region", false}, {"onecloud", "default-region-x", "region", true},
+		{"onecloud", "default-onecloud-service-operator-x", "osOperator", true},
+	} {
 		s := healthy(t)
-		p := s.addPod(c.namespace, c.pod, "n2", map[string]string{v1alpha1.LabelName: v1alpha1.ValueName, v1alpha1.LabelComponent: "region",
+		p := s.addPod(c.namespace, c.pod, "n2", map[string]string{v1alpha1.LabelName: v1alpha1.ValueName, v1alpha1.LabelComponent: c.component,
 			v1alpha1.LabelInstance: v1alpha1.InstancePrefix + "x7f2"})
 		p.Status.Conditions = nil
 		p.Status.ContainerStatuses[0].State = corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "CrashLoopBackOff"}}
 		s.Logs = append(s.Logs, Log{Namespace: c.namespace, Pod: c.pod, Container: "main", Lines: []string{"panic: nil map"}})
-		for _, name := range []string{"", "region"} {
-			if r, _ := Diagnose(s, name); c.own != (r.Cause != nil && r.Cause.ID == "panic") || !c.own && !r.Healthy {
+		for _, name := range []string{"", c.component} {
+			if r, ok := Diagnose(s, name); !ok && c.component == "region" || ok && c.own != (r.Cause != nil && r.Cause.ID == "panic") || ok && !c.own && !r.Healthy {
 				t.Errorf("%+v, %q: %s, %+v", c, name, r.State, r.Cause)
 			}
 		}

@@ -10,15 +10,14 @@ import (
 // serviceOperator creates resources of the cloud from Kubernetes objects. Installers of this cloud have always disabled it.
 func serviceOperator() component.Component {
 	return component.Component{
-		Name: "onecloud-service-operator", SpecKey: "onecloudServiceOperator", Summary: "manages cloud resources as Kubernetes objects",
+		Name: component.ServiceOperator, SpecKey: "onecloudServiceOperator", Summary: "manages cloud resources as Kubernetes objects",
 		Single:   "each copy would change the same objects",
 		Releases: component.Releases{First: "v3.3.0"},
 		Products: withoutAI, OffByDefault: true,
 		After: []string{"keystone"},
 		Workload: component.Workload{
 			ContainerName: "manager", Command: []string{"/manager", "--config", "/etc/yunion/oro.conf"}, NoCerts: true, ServiceAccount: "onecloud-service-operator",
-			// The name with which the earlier operator selected its pods.
-			PodLabels: map[string]string{v1alpha1.LabelComponent: "osOperator", v1alpha1.LabelApp: "osOperator"},
+			PodLabels: map[string]string{v1alpha1.LabelComponent: component.ServiceOperatorLabel, v1alpha1.LabelApp: component.ServiceOperatorLabel},
 			Sidecars:  []component.Sidecar{{Name: "init", Init: true, Command: []string{"kubectl", "apply", "-f", "/etc/crds/"}}},
 		},
 		Config:  &component.Config{NotStored: true, File: "oro.conf", Options: serviceOperatorOptions, Secrets: serviceOperatorSecrets},

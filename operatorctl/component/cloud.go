@@ -13,11 +13,21 @@ import (
 	"yunion.io/x/ocadm/api/v1alpha1"
 )
 
+// ServiceOperatorLabel is the component label of ServiceOperator, with which the earlier operator selected its pods. All others have their name.
+const (
+	ServiceOperator      = "onecloud-service-operator"
+	ServiceOperatorLabel = "osOperator"
+)
+
 // OfCloud reports whether a workload or pod with a component label belongs to a cloud: its name consists of both names. Label app.kubernetes.io/instance
 // does not show it, because the earlier operator set it to a random value. The cloud's name alone is not enough, because the name of another cloud in
 // the namespace may begin with it.
 func OfCloud(o metav1.Object, cloud string) bool {
-	name := cloud + "-" + o.GetLabels()[v1alpha1.LabelComponent]
+	label := o.GetLabels()[v1alpha1.LabelComponent]
+	if label == ServiceOperatorLabel {
+		label = ServiceOperator
+	}
+	name := cloud + "-" + label
 	return o.GetName() == name || strings.HasPrefix(o.GetName(), name+"-")
 }
 
