@@ -60,7 +60,7 @@ func (c *copier) begin(ctx context.Context) error {
 	go func() {
 		ctx, cancel := context.WithTimeout(ctx, copyTime)
 		defer cancel()
-		at, err := copyAll(ctx, c.remote.config(), c.local.config)
+		at, err := copyAll(ctx, c.log, c.remote.config(), c.local.config)
 		c.at = at
 		done <- err
 	}()
@@ -68,7 +68,7 @@ func (c *copier) begin(ctx context.Context) error {
 }
 
 // copyAll copies all databases and accounts, including the record of owners, and compares every row. It returns the last event that the copy includes.
-func copyAll(ctx context.Context, from, to mysql.Config) (at string, err error) {
+func copyAll(ctx context.Context, log *slog.Logger, from, to mysql.Config) (at string, err error) {
 	from.Patience, to.Patience = copyPatience, copyPatience
 	source, err := mysql.Open(ctx, from)
 	if err != nil {
@@ -116,6 +116,9 @@ func copyAll(ctx context.Context, from, to mysql.Config) (at string, err error) 
 	}
 	if err := load.Finish(ctx); err != nil {
 		return "", err
+	}
+	for _, v := range load.LeftOut {
+		log.Warn("left out what uses something that does not exist", "object", v)
 	}
 	after, err := source.AccountStatements(ctx)
 	if err != nil {
