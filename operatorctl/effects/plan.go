@@ -183,7 +183,7 @@ func (in Input) endpoints(c component.Resolved) Effect {
 	if slices.ContainsFunc(records, func(r Record) bool { return r.Certificate != "" }) {
 		// Other services use such a service as soon as they find it, so it is registered once it serves. They read its certificate only when they start, so a
 		// new one is stored before the identity service counts as available, for which their pods wait.
-		if e.Stage = After; in.Recorded[e.Key] == "" {
+		if e.Stage = After; in.Recorded[e.Key] == "" || in.Recorded[e.Key] == in.retirement(c) {
 			e.Needs = append(e.Needs, c.Name)
 		} else {
 			e.Component = identityName
@@ -204,10 +204,13 @@ func (in Input) retired(c component.Resolved) []Effect {
 		services[e.Service] = true
 	}
 	return []Effect{{
-		Key: key, Component: c.Name, Target: Identity, Stage: After, Needs: []string{identityName}, Hash: in.hash("retired", c.Name),
+		Key: key, Component: c.Name, Target: Identity, Stage: After, Needs: []string{identityName}, Hash: in.retirement(c),
 		Do: in.bind(withCatalog(disableRecords(slices.Sorted(maps.Keys(services))))),
 	}}
 }
+
+// retirement returns the hash that is recorded while a component is off.
+func (in Input) retirement(c component.Resolved) string { return in.hash("retired", c.Name) }
 
 func (in Input) setup(c component.Resolved, name string) Effect {
 	t, ok := tasks[name]

@@ -88,15 +88,16 @@ func TestServicesWaitForTheAccountTheyLogInWith(t *testing.T) {
 	}
 }
 
-// A renewed certificate for etcd is in the identity service before the pods start that read it there. On a new cloud, nobody finds an etcd that does not
-// serve yet.
+// A renewed certificate for etcd is in the identity service before the pods start that read it there. On a new cloud, and while etcd was off,
+// nobody finds an etcd that does not serve yet.
 func TestCertificateIsStoredBeforePodsReadIt(t *testing.T) {
 	all := catalog.All()
 	etcd := component.Resolved{Component: all[slices.IndexFunc(all, func(c component.Component) bool { return c.Name == "etcd" })], Enabled: true}
+	off := Input{Recorded: map[string]string{"endpoints/etcd": "1"}}.retired(etcd)[0].Hash
 	for recorded, want := range map[string]struct {
 		of    string
 		needs []string
-	}{"": {"etcd", []string{"keystone", "etcd"}}, "1": {"keystone", []string{"keystone"}}} {
+	}{"": {"etcd", []string{"keystone", "etcd"}}, off: {"etcd", []string{"keystone", "etcd"}}, "1": {"keystone", []string{"keystone"}}} {
 		e := Input{Recorded: map[string]string{"endpoints/etcd": recorded}}.endpoints(etcd)
 		if e.Key != "endpoints/etcd" || e.Stage != After || e.Component != want.of || !slices.Equal(e.Needs, want.needs) {
 			t.Errorf("recorded %q: %s of %s at %s, needs %q", recorded, e.Key, e.Component, e.Stage, e.Needs)
