@@ -11,6 +11,7 @@ import (
 
 	"yunion.io/x/ocadm/cluster/why"
 	"yunion.io/x/ocadm/internal/etcd/snapshot"
+	"yunion.io/x/ocadm/internal/wait"
 	"yunion.io/x/ocadm/phases/host"
 )
 
@@ -25,26 +26,20 @@ const (
 
 // KeepSnapshots saves a snapshot after each interval, until ctx ends. A restart does not bring the next one forward.
 func KeepSnapshots(ctx context.Context, files host.Files, endpoint, dir string, every time.Duration, log *slog.Logger) error {
-	wait := time.Duration(0)
+	pause := time.Duration(0)
 	if list, err := snapshot.List(dir); err == nil && len(list) > 0 {
-		wait = untilNext(list[0].Time, time.Now(), every)
+		pause = untilNext(list[0].Time, time.Now(), every)
 	}
-	for {
-		timer := time.NewTimer(wait)
-		select {
-		case <-ctx.Done():
-			timer.Stop()
-			return nil
-		case <-timer.C:
-		}
+	for wait.Sleep(ctx, pause) == nil {
 		info, err := Take(ctx, files, endpoint, dir, DefaultKeep)
-		if wait = every; err != nil {
-			wait = min(snapshotRetry, every)
+		if pause = every; err != nil {
+			pause = min(snapshotRetry, every)
 			log.Warn(notSaved, "error", err)
 			continue
 		}
 		log.Info(saved, "file", info.File, "revision", info.Revision, "bytes", info.Size, "keys", info.Keys)
 	}
+	return nil
 }
 
 // untilNext returns how long to wait after the last snapshot. It never exceeds the interval: the clock may have been ahead then or be behind now, and

@@ -167,10 +167,8 @@ func kubeadmWith(ctx context.Context, h *host.Host, r workflow.Reporter, env []s
 			return kubeadmFailed(ctx, args, err)
 		}
 		r.Waiting("the API server", "it did not answer in time; kubeadm runs again")
-		select {
-		case <-ctx.Done():
+		if wait.Sleep(ctx, busyPause) != nil {
 			return kubeadmFailed(ctx, args, err)
-		case <-time.After(busyPause):
 		}
 	}
 }

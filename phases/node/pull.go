@@ -14,6 +14,7 @@ import (
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/wait"
 	"yunion.io/x/ocadm/internal/workflow"
 	"yunion.io/x/ocadm/phases/host"
 )
@@ -77,10 +78,8 @@ func pullImage(ctx context.Context, images cri.ImageServiceClient, request *cri.
 			return err
 		}
 		r.Info("trying %s again: %v", request.GetImage().GetImage(), err)
-		select {
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		case <-time.After(time.Duration(try) * pullPause):
+		if err := wait.Sleep(ctx, time.Duration(try)*pullPause); err != nil {
+			return err
 		}
 	}
 }

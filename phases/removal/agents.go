@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/internal/workflow"
 	"yunion.io/x/ocadm/phases/kubernetes"
 )
@@ -38,11 +39,7 @@ func agentsStep() Step {
 		},
 	}.Todo(func(ctx context.Context, j *Job) ([]string, error) {
 		pods, err := j.ignorant(ctx)
-		var lines []string
-		for _, p := range pods {
-			lines = append(lines, "restart pod "+p.Namespace+"/"+p.Name)
-		}
-		return lines, err
+		return lists.Map(pods, func(p corev1.Pod) string { return "restart pod " + p.Namespace + "/" + p.Name }), err
 	})
 }
 
