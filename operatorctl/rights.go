@@ -86,7 +86,7 @@ const rightsInterval = time.Minute
 func granted(cfg *rest.Config, refused []string, o Options) func(context.Context) error {
 	return func(ctx context.Context) error {
 		for wait.Sleep(ctx, rightsInterval) == nil {
-			// Errors are ignored: the next tick tries again.
+			// Errors are ignored: the next round tries again.
 			if now, err := allowed(ctx, cfg, refused); err == nil && len(now) > 0 {
 				return fmt.Errorf("restarting to watch namespaces %q, for which permissions were granted", now)
 			}

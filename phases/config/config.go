@@ -31,7 +31,7 @@ type Config struct {
 	Join     Join     `json:"join"`
 	Operator Operator `json:"operator"`
 	Run      Run      `json:"-"`
-	Given    []string `json:"-"` // keys of the settings that are not defaults
+	Given    []string `json:"-"` // keys of the settings of flags, the environment and the file, even with the value of the default
 }
 
 // Cluster holds the settings of the Kubernetes cluster.

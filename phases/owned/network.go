@@ -199,9 +199,8 @@ func rulesOf(ctx context.Context, h *host.Host, program, backend string) (name, 
 	return program, res.Stdout, err
 }
 
-// presentLinks returns the existing links of podLinks.
+// presentLinks returns the existing network links that flannel, kube-proxy and the CNI plugins create.
 func presentLinks(h *host.Host) []string {
-	// flannel, kube-proxy and the CNI plugins create them.
 	return slices.DeleteFunc([]string{bridge, "flannel.1", "flannel-v6.1", "kube-ipvs0", "nodelocaldns"}, func(l string) bool { return !h.Files.Exists("/sys/class/net/" + l) })
 }
 
