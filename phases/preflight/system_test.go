@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"yunion.io/x/ocadm/internal/exec"
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/phases/config"
 	"yunion.io/x/ocadm/phases/host"
@@ -150,6 +151,16 @@ func TestSystemFindings(t *testing.T) {
 		"Docker": {says("iptables -S", "-P INPUT ACCEPT\n-P FORWARD DROP\n"), "", ""},
 		"nftables that drop": {says("nft list chains", "table inet filter {\n\tchain input {\n\t\ttype filter hook input priority filter; policy accept;\n\t}\n\tchain forward {\n"+
 			"\t\ttype filter hook forward priority filter; policy drop;\n\t}\n}\n"), "w OCA-2018", "nft chain inet filter forward '{ policy accept; }'"},
+		"nftables without iptables": {both(func(_ *testing.T, m *machine) {
+			rec := m.h.Exec.(*host.Recorder)
+			old := rec.Answer
+			rec.Answer = func(c exec.Command) (exec.Result, error) {
+				if c.Path == "iptables" {
+					return exec.Result{}, errors.New("no such program")
+				}
+				return old(c)
+			}
+		}, says("nft list chains", "table ip filter {\n\tchain in {\n\t\ttype filter hook input priority filter; policy drop;\n\t}\n}\n")), "w OCA-2018", "nft chain ip filter in "},
 		"nftables of iptables": {says("nft list chains", "table ip filter {\n\tchain FORWARD {\n\t\ttype filter hook forward priority filter; policy drop;\n\t}\n}\n"), "", ""},
 		"rules that are left":  {says("iptables -t nat -S", "-P PREROUTING ACCEPT\n-N KUBE-SERVICES\n-N KUBE-NODEPORTS\n"), "w OCA-2019", "2 chains"},
 		"links that are left": {func(_ *testing.T, m *machine) {
