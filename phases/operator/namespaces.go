@@ -199,9 +199,10 @@ func ObjectsFor(ctx context.Context, c client.Client, image string, namespaces .
 		if o.GetKind() != "Deployment" {
 			continue
 		}
-		replicas := max(1, int64(ptr.Deref(d.Spec.Replicas, 1)))
-		if err := unstructured.SetNestedField(o.Object, replicas, "spec", "replicas"); err != nil {
-			return nil, fmt.Errorf("preserving the number of operators: %w", err)
+		if replicas := int64(ptr.Deref(d.Spec.Replicas, 1)); replicas != 1 { // 1 is the default of Kubernetes, and in no manifest
+			if err := unstructured.SetNestedField(o.Object, max(1, replicas), "spec", "replicas"); err != nil {
+				return nil, fmt.Errorf("preserving the number of operators: %w", err)
+			}
 		}
 		if len(secrets) == 0 {
 			continue
