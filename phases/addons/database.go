@@ -155,8 +155,9 @@ func sameSize(cfg *config.Config, volume *corev1.PersistentVolumeClaimSpec) erro
 		return nil
 	}
 	is := volume.Resources.Requests.Storage()
-	if wanted, err := resource.ParseQuantity(cfg.Database.StorageSize); err != nil || wanted.Cmp(*is) == 0 {
-		return nil // Validate has checked it
+	wanted, err := resource.ParseQuantity(cfg.Database.StorageSize)
+	if err != nil || wanted.Cmp(*is) == 0 {
+		return err
 	}
 	return finding.New("OCA-7439", "The volume of the embedded database keeps its size",
 		"it was created with "+is.String()+", and "+cfg.Database.StorageSize+" is requested", "run the command again without --mysql-storage-size")
