@@ -24,40 +24,21 @@ func signed(t *testing.T, authority gossh.Signer, key crypto.Signer) (Target, go
 	if err != nil {
 		t.Fatal(err)
 	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = l.Close() })
-	go func() {
-		for {
-			c, err := l.Accept()
-			if err != nil {
-				return
-			}
-			cert := &gossh.Certificate{Key: host.PublicKey(), CertType: gossh.HostCert, ValidPrincipals: []string{"127.0.0.1"},
-				ValidBefore: uint64(time.Now().Add(time.Hour).Unix())}
-			if err := cert.SignCert(rand.Reader, authority); err != nil {
-				t.Error(err)
-			}
-			with, err := gossh.NewCertSigner(cert, host)
-			if err != nil {
-				t.Error(err)
-			}
-			cfg := &gossh.ServerConfig{NoClientAuth: true}
-			cfg.AddHostKey(host)
-			cfg.AddHostKey(with)
-			go func() {
-				if _, chans, reqs, err := gossh.NewServerConn(c, cfg); err == nil {
-					go gossh.DiscardRequests(reqs)
-					for ch := range chans {
-						_ = ch.Reject(gossh.Prohibited, "")
-					}
-				}
-			}()
+	return listen(t, func(c net.Conn) {
+		cert := &gossh.Certificate{Key: host.PublicKey(), CertType: gossh.HostCert, ValidPrincipals: []string{"127.0.0.1"},
+			ValidBefore: uint64(time.Now().Add(time.Hour).Unix())}
+		if err := cert.SignCert(rand.Reader, authority); err != nil {
+			t.Error(err)
 		}
-	}()
-	return Target{Address: "127.0.0.1", Port: l.Addr().(*net.TCPAddr).Port, Credentials: Credentials{Password: "x"}}, host.PublicKey()
+		with, err := gossh.NewCertSigner(cert, host)
+		if err != nil {
+			t.Error(err)
+		}
+		cfg := &gossh.ServerConfig{NoClientAuth: true}
+		cfg.AddHostKey(host)
+		cfg.AddHostKey(with)
+		logIn(c, cfg)
+	}), host.PublicKey()
 }
 
 // TestHostCertificate checks that the key of a certificate is pinned, not the certificate, which is renewed.

@@ -15,6 +15,38 @@ import (
 	gossh "golang.org/x/crypto/ssh"
 )
 
+// listen passes each connection to serve until the test ends. It returns the address, with a password.
+func listen(t *testing.T, serve func(net.Conn)) Target {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close() })
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go serve(c)
+		}
+	}()
+	return Target{Address: "127.0.0.1", Port: l.Addr().(*net.TCPAddr).Port, Credentials: Credentials{Password: "x"}}
+}
+
+// logIn serves a login, after which every channel is refused.
+func logIn(c net.Conn, cfg *gossh.ServerConfig) {
+	_, chans, reqs, err := gossh.NewServerConn(c, cfg)
+	if err != nil {
+		return
+	}
+	go gossh.DiscardRequests(reqs)
+	for ch := range chans {
+		_ = ch.Reject(gossh.Prohibited, "")
+	}
+}
+
 // A machine has host keys of several types, and the pinned fingerprint may be that of any of them. No other key is accepted.
 func TestFingerprintOfAnyKey(t *testing.T) {
 	ec, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -51,31 +83,9 @@ func TestFingerprintOfAnyKey(t *testing.T) {
 			cfg.AddHostKey(signer)
 		}
 	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	go func() {
-		for {
-			c, err := l.Accept()
-			if err != nil {
-				return
-			}
-			go func() {
-				_, chans, reqs, err := gossh.NewServerConn(c, cfg)
-				if err != nil {
-					return
-				}
-				go gossh.DiscardRequests(reqs)
-				for ch := range chans {
-					_ = ch.Reject(gossh.Prohibited, "")
-				}
-			}()
-		}
-	}()
+	target := listen(t, func(c net.Conn) { logIn(c, cfg) })
 	for name, fingerprint := range prints {
-		target := Target{Address: "127.0.0.1", Port: l.Addr().(*net.TCPAddr).Port, HostKey: fingerprint, Credentials: Credentials{Password: "x"}}
+		target.HostKey = fingerprint
 		c, err := Dial(t.Context(), target, nil)
 		if name == "" {
 			wantCode(t, err, "OCA-7602", "pinned is "+fingerprint)

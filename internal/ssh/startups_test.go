@@ -61,20 +61,7 @@ func TestMaxStartups(t *testing.T) {
 // TestClosedAtOnce checks that a machine that closes every connection is reported, with the reason.
 func TestClosedAtOnce(t *testing.T) {
 	t.Parallel()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	go func() {
-		for {
-			c, err := l.Accept()
-			if err != nil {
-				return
-			}
-			_ = c.Close()
-		}
-	}()
-	_, err = Dial(t.Context(), Target{Address: "127.0.0.1", Port: l.Addr().(*net.TCPAddr).Port, Credentials: Credentials{Password: "x"}}, nil)
+	target := listen(t, func(c net.Conn) { _ = c.Close() })
+	_, err := Dial(t.Context(), target, nil)
 	wantCode(t, err, "OCA-7601", "handshake failed")
 }
