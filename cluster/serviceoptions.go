@@ -142,7 +142,7 @@ func ChangeServiceOptions(ctx context.Context, c client.Client, cloud client.Obj
 	}
 	ours := operatorKeys(cm)
 	var lines []string
-	data, chosen := map[string]any{}, map[string]any{}
+	data, chosen := map[string]any{}, map[string]any{} // values to change, and those of the operator that become the user's
 	for _, name := range slices.Sorted(maps.Keys(want)) {
 		old, set := cm.Data[name]
 		value, shown, same := want[name], "(default)", !set || ours[name]
@@ -154,19 +154,20 @@ func ChangeServiceOptions(ctx context.Context, c client.Client, cloud client.Obj
 				return nil, finding.New("OCA-0313", "Invalid option of "+component, problem.Error(), "ocadm component options list "+component)
 			}
 		}
-		if !same {
-			data[name] = value
-			if value != nil && set && old == *value {
-				chosen[name] = old
-			}
-			lines = append(lines, name+": "+display(name, old)+" → "+shown)
+		if same {
+			continue
 		}
+		if value != nil && set && old == *value {
+			chosen[name] = old
+		} else {
+			data[name] = value
+		}
+		lines = append(lines, name+": "+display(name, old)+" → "+shown)
 	}
-	if len(data) == 0 {
-		return nil, nil
-	}
-	if err := merge(ctx, c, cm, map[string]any{"data": data}); err != nil {
-		return nil, fmt.Errorf("changing ConfigMap %s: %w", client.ObjectKeyFromObject(cm), err)
+	if len(data) > 0 {
+		if err := merge(ctx, c, cm, map[string]any{"data": data}); err != nil {
+			return nil, fmt.Errorf("changing ConfigMap %s: %w", client.ObjectKeyFromObject(cm), err)
+		}
 	}
 	for name, value := range chosen {
 		if err := choose(ctx, c, cm, map[string]any{"data": map[string]any{name: value}}, "data", name); err != nil {
