@@ -148,7 +148,7 @@ func TestBundleServeAfterKill(t *testing.T) {
 	}
 }
 
-// Whoever owns the directory could have chosen the token, and the authority whose hash the first node is told to trust.
+// The owner of the directory could have chosen the token, and the authority whose hash is in the command for the first node.
 func TestBundleServeInADirectoryOfAnotherUser(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("only root can give a directory away")

@@ -247,3 +247,8 @@ func changes(s *Snapshot, change func(*Snapshot)) (ok bool) {
 	change(s)
 	return true
 }
+
+// doctor returns a finding of "ocadm node doctor".
+func doctor() finding.Finding {
+	return finding.New("OCA-7102", "yunion-executor.service does not run", "it failed", "systemctl start it")
+}

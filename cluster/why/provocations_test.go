@@ -12,7 +12,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
-	"yunion.io/x/ocadm/internal/finding"
 )
 
 type provocation struct {
@@ -395,9 +394,4 @@ func (s *Snapshot) withoutOperatorPods() {
 func (s *Snapshot) withoutOperator() {
 	s.withoutOperatorPods()
 	s.Deployments = slices.DeleteFunc(slices.Clone(s.Deployments), func(d appsv1.Deployment) bool { return d.Name == "onecloud-operator" })
-}
-
-// doctor returns a finding of "ocadm node doctor".
-func doctor() finding.Finding {
-	return finding.New("OCA-7102", "yunion-executor.service does not run", "it failed", "systemctl start it")
 }

@@ -114,7 +114,7 @@ func (a *Admin) ensureAccount(ctx context.Context, snap *Snapshot, acc Account, 
 	return changed || granted, err
 }
 
-// lasting returns the clause that exempts accounts from a server's policy to let passwords expire: nobody would change that of a service.
+// lasting returns the clause that exempts accounts from a server's password expiration policy: the passwords of services are not changed regularly.
 func (a *Admin) lasting() string {
 	if a.info.Flavour == MariaDB && a.info.Major == 10 && a.info.Minor < 4 { // it has neither
 		return ""

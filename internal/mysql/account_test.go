@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// A server's policy may let passwords expire, and nobody would change that of a service.
+// The password of a service does not expire, whatever the server's policy is.
 func TestPasswordDoesNotExpire(t *testing.T) {
 	a := open(t, root(t))
 	acc := Account{User: "lasting", Password: "x", Database: "lasting"}

@@ -89,7 +89,7 @@ func TestServicesWaitForTheAccountTheyLogInWith(t *testing.T) {
 }
 
 // A renewed certificate for etcd is in the identity service before the pods start that read it there. On a new cloud, and while etcd was off,
-// nobody finds an etcd that does not serve yet.
+// no service finds an etcd that does not serve yet.
 func TestCertificateIsStoredBeforePodsReadIt(t *testing.T) {
 	all := catalog.All()
 	etcd := component.Resolved{Component: all[slices.IndexFunc(all, func(c component.Component) bool { return c.Name == "etcd" })], Enabled: true}

@@ -14,8 +14,8 @@ import (
 	"yunion.io/x/ocadm/operatorctl/release"
 )
 
-// A rollback restores neither an earlier database server, nor an earlier password, nor an address that the cloud no longer has. It keeps what the API
-// server lets nobody change, what protects data, and what is for machines that join later.
+// A rollback restores neither an earlier database server, nor an earlier password, nor an address that the cloud no longer has. It keeps the
+// fields that cannot change, those that protect data, and the settings of machines that join later.
 func TestRollbackPatchKeepsPlace(t *testing.T) {
 	cloud, then := &v1alpha1.OnecloudCluster{}, &v1alpha1.OnecloudCluster{}
 	cloud.Namespace, cloud.Name = key.Namespace, key.Name

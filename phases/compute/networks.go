@@ -20,7 +20,7 @@ import (
 // kindSwitch is the kernel's kind of Open vSwitch links: the bridges that the host agent creates, and the data path itself.
 const kindSwitch = "openvswitch"
 
-// defaultRoute is the source of networks that nobody named.
+// defaultRoute is the source of networks that neither --host-networks nor host.conf names.
 const defaultRoute = "the default route"
 
 // Networks returns the networks that the host agent will use, and their source: --host-networks (checked by Validate), else host.conf, else the default route.

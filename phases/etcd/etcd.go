@@ -139,7 +139,7 @@ func (s *Status) judge(now time.Time) {
 		if m.Quota > 0 && m.Size > m.Quota*4/5 {
 			do := "run ocadm etcd defrag"
 			if m.InUse > m.Quota*4/5 { // a defragmentation would free next to nothing
-				do = "find what fills it with kubectl get --raw /metrics | grep apiserver_resource_objects, delete objects that nobody needs, then run ocadm etcd defrag"
+				do = "find what fills it with kubectl get --raw /metrics | grep apiserver_resource_objects, delete objects that are no longer needed, then run ocadm etcd defrag"
 			}
 			problem("the database of member %s uses %d of %d MiB: %s", name, m.Size>>20, m.Quota>>20, do)
 		}

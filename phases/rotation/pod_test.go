@@ -77,7 +77,7 @@ func TestRefuseLeft(t *testing.T) {
 	}
 }
 
-// If the answer to the deletion of the record is lost, the rotation still ends: without a record, nobody can repeat its end.
+// If the answer to the deletion of the record is lost, the rotation still ends: without a record, its end cannot be repeated.
 func TestLostAnswerAtTheEnd(t *testing.T) {
 	deletions := 0
 	k := fake.NewClientBuilder().WithObjects(&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceSystem, Name: secretName}}).
