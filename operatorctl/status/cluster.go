@@ -21,16 +21,18 @@ import (
 // Cloud is the status of a cloud under evaluation. It starts as the last reported status, and each evaluation replaces its part.
 type Cloud struct {
 	v1alpha1.OnecloudClusterStatus
+	// before holds the last reported conditions.
+	before     []metav1.Condition
 	generation int64
 	now        time.Time
 }
 
 // Of returns a Cloud that starts as the last reported status.
 func Of(cr *v1alpha1.OnecloudCluster, now time.Time) *Cloud {
-	return &Cloud{*cr.Status.DeepCopy(), cr.Generation, now}
+	return &Cloud{*cr.Status.DeepCopy(), cr.Status.Conditions, cr.Generation, now}
 }
 
-// set sets a condition. A condition whose status does not change keeps its time.
+// set sets a condition. A condition whose status does not change keeps its time, even if an evaluation sets it to another status in between.
 func (c *Cloud) set(kind string, yes bool, reason, message string) {
 	is := metav1.ConditionFalse
 	if yes {
@@ -41,8 +43,12 @@ func (c *Cloud) set(kind string, yes bool, reason, message string) {
 
 // setInFull is like set, for a condition that may be unknown, or whose message must not be cut.
 func (c *Cloud) setInFull(kind string, is metav1.ConditionStatus, reason, message string) {
+	at := metav1.NewTime(c.now.Truncate(time.Second))
+	if was := meta.FindStatusCondition(c.before, kind); was != nil && was.Status == is {
+		at = was.LastTransitionTime
+	}
 	meta.SetStatusCondition(&c.Conditions, metav1.Condition{
-		Type: kind, Status: is, Reason: reason, Message: message, ObservedGeneration: c.generation, LastTransitionTime: metav1.NewTime(c.now.Truncate(time.Second)),
+		Type: kind, Status: is, Reason: reason, Message: message, ObservedGeneration: c.generation, LastTransitionTime: at,
 	})
 }
 

@@ -282,6 +282,27 @@ func TestConditionKeepsItsTime(t *testing.T) {
 	if ready := c[0]; ready.Message != "1 of 2 components are Available; in progress: b" {
 		t.Errorf("%+v", ready)
 	}
+	for name, overrule := range map[string]func(*status.Cloud){ // it sets a condition that was just derived from the components
+		"paused":                 func(c *status.Cloud) { c.Paused() },
+		"waits for an operation": func(c *status.Cloud) { c.VersionWaits("v4.1", "v4.0", false) },
+	} {
+		cr := &v1alpha1.OnecloudCluster{}
+		for _, at := range []time.Time{t0, t1} {
+			cr.Status.Components = states(v1alpha1.Available)
+			if name == "paused" {
+				cr.Status.Components = states(v1alpha1.Waiting)
+			}
+			of := status.Of(cr, at)
+			of.Summarize()
+			overrule(of)
+			cr.Status = of.OnecloudClusterStatus
+		}
+		for _, k := range cr.Status.Conditions {
+			if !k.LastTransitionTime.Time.Equal(t0) {
+				t.Errorf("%s: %s changed its time without a change", name, k.Type)
+			}
+		}
+	}
 }
 
 func TestPhaseAndVersion(t *testing.T) {
