@@ -35,7 +35,11 @@ func (r *Run) openVault(ctx context.Context, cloud *v1alpha1.OnecloudCluster) (v
 	if cloud.Spec.MySQL.Host == "" {
 		return v, false, nil
 	}
-	if v.CloudID, err = archive.CredentialsID(ctx, r.Direct, client.ObjectKeyFromObject(cloud)); err != nil {
+	err = patiently(ctx, func() (err error) {
+		v.CloudID, err = archive.CredentialsID(ctx, r.Direct, client.ObjectKeyFromObject(cloud))
+		return err
+	})
+	if err != nil {
 		return v, false, err
 	}
 	v.CloudID = cmp.Or(v.CloudID, string(cloud.UID))

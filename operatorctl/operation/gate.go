@@ -6,9 +6,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"slices"
 	"strings"
 	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/internal/mysql"
@@ -101,6 +104,19 @@ func (r *Run) reach(ctx context.Context, connect func() error) error {
 			return err
 		}
 		if wait.Sleep(ctx, tick) != nil {
+			return err
+		}
+	}
+}
+
+// patiently repeats a request that the API server does not answer, for at most writeTimeout: one that is being replaced must not end an operation.
+func patiently(ctx context.Context, request func() error) error {
+	for began := time.Now(); ; {
+		err := request()
+		var network net.Error
+		unanswered := errors.As(err, &network) || apierrors.IsServiceUnavailable(err) || apierrors.IsTooManyRequests(err) ||
+			apierrors.IsServerTimeout(err) || apierrors.IsTimeout(err) || apierrors.IsInternalError(err)
+		if !unanswered || time.Since(began) > writeTimeout || wait.Sleep(ctx, tick) != nil {
 			return err
 		}
 	}

@@ -53,7 +53,7 @@ func pull(next func(context.Context, *Run) (*release.Release, error), remedy str
 				return err
 			}
 			var nodes corev1.NodeList
-			switch err := r.Direct.List(ctx, &nodes); {
+			switch err := patiently(ctx, func() error { return r.Direct.List(ctx, &nodes) }); {
 			case apierrors.IsForbidden(err):
 				return r.warn(ctx, report, finding.Warn("OCA-7070", "Images are not pulled in advance on some nodes",
 					"the operator is not allowed to read nodes", "ocadm init phase operator"))
@@ -169,7 +169,7 @@ func (p *puller) fill(ctx context.Context) error {
 			continue
 		}
 		o := b.pod(p.Operation, p.demand)
-		if err := p.Pods.Create(ctx, o, client.FieldOwner(v1alpha1.ManagerOperator)); err != nil {
+		if err := patiently(ctx, func() error { return p.Pods.Create(ctx, o, client.FieldOwner(v1alpha1.ManagerOperator)) }); err != nil {
 			return cannotPull(err)
 		}
 		b.tries++

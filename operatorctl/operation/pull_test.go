@@ -3,6 +3,7 @@
 package operation
 
 import (
+	"context"
 	"fmt"
 	"maps"
 	"slices"
@@ -12,9 +13,15 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/internal/kube"
 	"yunion.io/x/ocadm/operatorctl/release"
 )
 
@@ -206,5 +213,31 @@ func TestRefused(t *testing.T) {
 	if text := named(slices.Sorted(maps.Keys(map[string]bool{"1": true, "2": true, "3": true, "4": true, "5": true, "6": true, "7": true, "8": true, "9": true, "a": true, "b": true}))); !strings.HasSuffix(text,
 		"9, a and 1 more") {
 		t.Error(text)
+	}
+}
+
+// An API server that is being replaced does not end the operation, one that refuses the pods does.
+func TestPullThroughARestart(t *testing.T) {
+	for name, one := range map[string]struct {
+		answer error
+		fails  bool
+	}{
+		"restart": {apierrors.NewServiceUnavailable("the server is currently unable to handle the request"), false},
+		"quota":   {apierrors.NewForbidden(corev1.Resource("pods"), "", nil), true},
+	} {
+		asked := 0
+		api := interceptor.NewClient(fake.NewClientBuilder().WithScheme(kube.Scheme()).Build(), interceptor.Funcs{
+			Create: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
+				if asked++; asked == 1 {
+					return one.answer
+				}
+				return c.Create(ctx, o, opts...)
+			},
+		})
+		b := &batch{node: "a", images: []string{"x"}, answers: map[string]answer{}}
+		p := &puller{Run: &Run{Operation: op("u", 1, "", ""), Means: Means{Pods: api}}, waiting: []*batch{b}, open: map[types.UID]*batch{}}
+		if err := p.fill(t.Context()); (err != nil) != one.fails || len(p.open) != 1 && !one.fails {
+			t.Errorf("%s: %v, %d pods", name, err, len(p.open))
+		}
 	}
 }

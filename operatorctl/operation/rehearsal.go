@@ -247,7 +247,7 @@ func (h *rehearsal) serve(ctx context.Context, s subject, first v1alpha1.Rehears
 }
 
 func (h *rehearsal) create(ctx context.Context, o client.Object) error {
-	if err := h.Pods.Create(ctx, o, client.FieldOwner(v1alpha1.ManagerOperator)); err != nil {
+	if err := patiently(ctx, func() error { return h.Pods.Create(ctx, o, client.FieldOwner(v1alpha1.ManagerOperator)) }); err != nil {
 		if apierrors.IsForbidden(err) {
 			return cannotRehearse(err)
 		}

@@ -195,7 +195,8 @@ func (m mover) patchCloud(ctx context.Context, patch map[string]any) error {
 		return err
 	}
 	changed := cloud.DeepCopy()
-	if err := kube.Merge(ctx, m.Client, changed, v1alpha1.ManagerOperator, patch); err != nil {
+	err = patiently(ctx, func() error { return kube.Merge(ctx, m.Client, changed, v1alpha1.ManagerOperator, patch) })
+	if err != nil {
 		return fmt.Errorf("changing the cloud: %w", err)
 	}
 	if changed.ResourceVersion == cloud.ResourceVersion {

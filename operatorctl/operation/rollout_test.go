@@ -4,6 +4,8 @@ package operation
 
 import (
 	"context"
+	"net/url"
+	"syscall"
 	"testing"
 	"time"
 
@@ -214,8 +216,13 @@ func TestChangeIsRead(t *testing.T) {
 	if err := k.Get(t.Context(), client.ObjectKeyFromObject(cloud), cloud); err != nil {
 		t.Fatal(err)
 	}
-	late := 0
-	cached := interceptor.NewClient(k, interceptor.Funcs{Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+	late, restarts := 0, 1
+	cached := interceptor.NewClient(k, interceptor.Funcs{Patch: func(ctx context.Context, c client.WithWatch, o client.Object, p client.Patch, opts ...client.PatchOption) error {
+		if restarts--; restarts >= 0 { // an API server that is being replaced must not revert the operation
+			return &url.Error{Op: "Patch", URL: "https://10.96.0.1:443", Err: syscall.ECONNREFUSED}
+		}
+		return c.Patch(ctx, o, p, opts...)
+	}, Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
 		if late++; late <= 2 {
 			cloud.DeepCopyInto(o.(*v1alpha1.OnecloudCluster))
 			return nil
