@@ -123,7 +123,9 @@ func nodeChanged(old, now *corev1.Node) bool {
 // podChanged ignores the many pod updates that change nothing we report.
 func podChanged(old, now *corev1.Pod) bool {
 	// A pod on a lost node keeps its phase when it is deleted, and blocks the rollout of its DaemonSet from then on.
-	return old.Status.Phase != now.Status.Phase || (old.DeletionTimestamp == nil) != (now.DeletionTimestamp == nil) || !maps.Equal(podReasons(old), podReasons(now))
+	at := time.Now()
+	return old.Status.Phase != now.Status.Phase || (old.DeletionTimestamp == nil) != (now.DeletionTimestamp == nil) || !maps.Equal(podReasons(old), podReasons(now)) ||
+		status.Trouble(*old, at) != status.Trouble(*now, at)
 }
 
 func podReasons(p *corev1.Pod) map[string]string {

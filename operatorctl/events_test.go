@@ -103,14 +103,21 @@ func TestRetriesComeSoon(t *testing.T) {
 	}
 }
 
-// A pod's heartbeat triggers no reconcile. Its deletion does, also on a node that does not end it: nothing else about the pod changes then.
-func TestDeletedPodTriggersReconcile(t *testing.T) {
+// A pod's heartbeat triggers no reconcile. Another cause of the same trouble does, and its deletion, also on a node that does not end it: nothing else about
+// the pod changes then.
+func TestPodTriggersReconcile(t *testing.T) {
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "default-host-1"}, Status: corev1.PodStatus{Phase: corev1.PodRunning}}
-	beat, deleted := pod.DeepCopy(), pod.DeepCopy()
+	waits := func(message string) {
+		state := corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "CreateContainerConfigError", Message: message}}
+		pod.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "host", State: state}}
+	}
+	waits(`secret "a" not found`)
+	old, beat, deleted := pod.DeepCopy(), pod.DeepCopy(), pod.DeepCopy()
 	beat.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionFalse}}
 	deleted.DeletionTimestamp = new(metav1.Now())
-	for want, now := range map[bool]*corev1.Pod{false: beat, true: deleted} {
-		if got := podChanged(pod, now); got != want {
+	waits(`secret "b" not found`)
+	for now, want := range map[*corev1.Pod]bool{beat: false, deleted: true, pod: true} {
+		if got := podChanged(old, now); got != want {
 			t.Errorf("%t, want %t", got, want)
 		}
 	}
