@@ -51,7 +51,7 @@ type Change struct {
 	Object client.Object
 }
 
-// Kept is a field that keeps its live value. Reason is ReasonImmutable or ReasonAutoscaled.
+// Kept is a field that keeps its live value. Reason is ReasonImmutable, ReasonAltered or ReasonAutoscaled.
 type Kept struct{ Reason, Message string }
 
 // Key identifies an object.
@@ -172,6 +172,9 @@ func (a *Applier) applyOne(ctx context.Context, o client.Object) (Change, error)
 	change.Kept = append(change.Kept, leaveScale(desired.Object, live)...)
 	ours := live.GetAnnotations()[HashAnnotation] == hash
 	same, where := Holds(desired.Object, l)
+	if ours && !same && a.records.get(key).altered.stands(hash, l, a.Now()) {
+		same, change.Kept = true, append(change.Kept, Kept{ReasonAltered, alters(key, where)})
+	}
 	if ours && same {
 		a.records.update(key, func(r *record) {
 			r.clean, r.hold, r.full = seen{version: version, hash: hash, kept: change.Kept}, nil, r.notToGrow(a.Now())
@@ -207,6 +210,7 @@ func (a *Applier) write(ctx context.Context, key Key, hash string, o client.Obje
 	if live != nil && a.Earlier != "" {
 		seen, err = a.adopt(ctx, key, &unstructured.Unstructured{Object: live}, seen)
 	}
+	sent := desired.DeepCopy().Object
 	desired.SetResourceVersion(seen)
 	if err == nil && rolled(desired.Object, live) {
 		err = a.Writer.Patch(ctx, desired.DeepCopy(), client.RawPatch(types.MergePatchType, []byte(recreate)), client.FieldOwner(FieldManager))
@@ -218,6 +222,7 @@ func (a *Applier) write(ctx context.Context, key Key, hash string, o client.Obje
 	case err == nil:
 		a.records.update(key, func(r *record) {
 			r.expected, r.until, r.hold = desired.GetResourceVersion(), now.Add(patience), nil
+			r.altered = alterationOf(sent, desired.Object, hash, now)
 			if grown {
 				r.full = ""
 			}

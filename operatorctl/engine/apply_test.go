@@ -5,6 +5,7 @@ package engine
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -15,7 +16,9 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
@@ -129,6 +132,49 @@ func TestConflictIsReportedAndNotFought(t *testing.T) {
 	}
 	if c, err := b.one(config("new")); err != nil || c.Conflict != nil || c.Action != Unchanged {
 		t.Errorf("afterwards: %+v %v %v", c, c.Conflict, err)
+	}
+}
+
+// What an admission webhook changes in each write, such as the registry of an image, is neither written again nor a conflict. Another client's change of it
+// is corrected, and so is everything once the webhook is gone.
+func TestAdmissionIsNotFought(t *testing.T) {
+	b := newBench(t)
+	webhook := true
+	b.Writer = interceptor.NewClient(b.api, interceptor.Funcs{
+		Patch: func(ctx context.Context, c client.WithWatch, o client.Object, p client.Patch, opts ...client.PatchOption) error {
+			b.writes++
+			if u, is := o.(*unstructured.Unstructured); is && webhook {
+				_ = unstructured.SetNestedField(u.Object, "mirror/ours", "data", "option")
+			}
+			return c.Patch(ctx, o, p, opts...)
+		},
+	})
+	touch := func() { // like a new status
+		t.Helper()
+		if err := b.api.Patch(t.Context(), config(""), client.RawPatch(types.MergePatchType, fmt.Appendf(nil, `{"metadata":{"labels":{"at":"%d"}}}`, b.clock.Unix()))); err != nil {
+			t.Fatal(err)
+		}
+		b.clock = b.clock.Add(time.Second)
+	}
+	var last Change
+	for range 2 * conflictBudget {
+		var err error
+		if last, err = b.one(config("ours")); err != nil || last.Conflict != nil {
+			t.Fatalf("%v after %d writes: %v", err, b.writes, last.Conflict)
+		}
+		touch()
+	}
+	if b.writes != 1 || len(last.Kept) != 1 || last.Kept[0].Reason != ReasonAltered || !strings.Contains(last.Kept[0].Message, "data.option") {
+		t.Errorf("%d writes, %+v", b.writes, last)
+	}
+	b.meddle()
+	if c, err := b.one(config("ours")); err != nil || c.Action != Configured {
+		t.Errorf("another client's change: %+v %v", c, err)
+	}
+	webhook, b.clock = false, b.clock.Add(conflictLast)
+	touch()
+	if c, err := b.one(config("ours")); err != nil || c.Action != Configured || len(c.Kept) != 0 {
+		t.Errorf("without the webhook: %+v %v", c, err)
 	}
 }
 

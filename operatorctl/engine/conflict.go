@@ -6,10 +6,12 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"strings"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 )
 
@@ -141,4 +143,43 @@ func pathText(p fieldpath.Path) string {
 		}
 	}
 	return b.String()
+}
+
+// alteration is what the API server made of a write that it did not accept as it was: an admission webhook changed it, or the API server does not know a
+// field. The same write again would change nothing, but count as a correction.
+type alteration struct {
+	hash  string
+	as    map[string]any
+	until time.Time
+}
+
+// alterationOf returns the alteration of a write, nil if the response holds what was sent.
+func alterationOf(sent, response map[string]any, hash string, now time.Time) *alteration {
+	if ok, _ := Holds(sent, response); ok {
+		return nil
+	}
+	as := maps.Clone(response)
+	delete(as, "status")
+	o := &unstructured.Unstructured{Object: response}
+	as["metadata"] = map[string]any{}
+	one := &unstructured.Unstructured{Object: as}
+	one.SetLabels(o.GetLabels())
+	one.SetAnnotations(o.GetAnnotations())
+	return &alteration{hash: hash, as: as, until: now.Add(conflictLast)}
+}
+
+// stands reports whether an object that is applied under a hash is still as the API server altered it. It is tried again after a while: the webhook may be
+// gone.
+func (a *alteration) stands(hash string, live map[string]any, now time.Time) bool {
+	if a == nil || a.hash != hash || !now.Before(a.until) {
+		return false
+	}
+	ok, _ := Holds(a.as, live)
+	return ok
+}
+
+// alters describes an alteration.
+func alters(key Key, where string) string {
+	return fmt.Sprintf("%s %s keeps its current %s: the API server changes what the operator applies, usually by an admission webhook (kubectl get mutatingwebhookconfigurations)",
+		key.GVK.Kind, key.Name, strings.TrimPrefix(where, "."))
 }

@@ -67,6 +67,8 @@ type record struct {
 	// hold is the last error of the API server, drift counts how often others reverted or deleted the object.
 	hold  *hold
 	drift drift
+	// altered is what the API server made of our last write, nil if it is what we sent.
+	altered *alteration
 	// full is the hash of a claim whose resize was rejected, growAt the time of the next attempt.
 	full   string
 	growAt time.Time

@@ -17,6 +17,8 @@ const (
 	ReasonImmutable = "ImmutableField"
 	// ReasonConflict means that another client keeps reverting the object.
 	ReasonConflict = "FieldConflict"
+	// ReasonAltered means that the API server itself changes what is applied.
+	ReasonAltered = "ChangedOnAdmission"
 	// ReasonAutoscaled means that an autoscaler sets the replicas.
 	ReasonAutoscaled = "Autoscaled"
 	// ReasonTerminating means that the object is being deleted.
