@@ -171,10 +171,7 @@ func (a *Applier) applyOne(ctx context.Context, o client.Object) (Change, error)
 	}
 	change.Kept = append(change.Kept, leaveScale(desired.Object, live)...)
 	ours := live.GetAnnotations()[HashAnnotation] == hash
-	same, where := Holds(desired.Object, l)
-	if ours && !same && a.records.get(key).altered.stands(hash, l, a.Now()) {
-		same, change.Kept = true, append(change.Kept, Kept{ReasonAltered, alters(key, where)})
-	}
+	same, where := a.holds(key, hash, desired.Object, l, &change)
 	if ours && same {
 		a.records.update(key, func(r *record) {
 			r.clean, r.hold, r.full = seen{version: version, hash: hash, kept: change.Kept}, nil, r.notToGrow(a.Now())

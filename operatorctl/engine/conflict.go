@@ -178,8 +178,15 @@ func (a *alteration) stands(hash string, live map[string]any, now time.Time) boo
 	return ok
 }
 
-// alters describes an alteration.
-func alters(key Key, where string) string {
-	return fmt.Sprintf("%s %s keeps its current %s: the API server changes what the operator applies, usually by an admission webhook (kubectl get mutatingwebhookconfigurations)",
-		key.GVK.Kind, key.Name, strings.TrimPrefix(where, "."))
+// holds reports whether live holds what is applied under a hash, or what the API server made of it, which is noted in change. where is the path of the first
+// difference.
+func (a *Applier) holds(key Key, hash string, desired, live map[string]any, change *Change) (ok bool, where string) {
+	ok, where = Holds(desired, live)
+	if ok || !a.records.get(key).altered.stands(hash, live, a.Now()) {
+		return ok, where
+	}
+	change.Kept = append(change.Kept, Kept{ReasonAltered, fmt.Sprintf(
+		"%s %s keeps its current %s: the API server changes what the operator applies, usually by an admission webhook (kubectl get mutatingwebhookconfigurations)",
+		key.GVK.Kind, key.Name, strings.TrimPrefix(where, "."))})
+	return true, where
 }
