@@ -3,7 +3,6 @@
 package ui
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -29,7 +28,7 @@ func Confirm(ctx context.Context, in io.Reader, out io.Writer, question, word, f
 	return answer == word || word == "yes" && strings.EqualFold(answer, "y") || word == "yes" && strings.EqualFold(answer, word), nil
 }
 
-// readLine reads a line. A read from a terminal cannot be canceled: if ctx ends first, the goroutine is left behind.
+// readLine reads a line, and nothing after it: another question may follow. A read from a terminal cannot be canceled: if ctx ends first, the goroutine is left behind.
 func readLine(ctx context.Context, in io.Reader) (string, error) {
 	type result struct {
 		line string
@@ -37,8 +36,14 @@ func readLine(ctx context.Context, in io.Reader) (string, error) {
 	}
 	read := make(chan result, 1)
 	go func() {
-		line, err := bufio.NewReader(in).ReadString('\n')
-		read <- result{line, err}
+		var line []byte
+		b := make([]byte, 1)
+		n, err := 0, error(nil)
+		for err == nil && b[0] != '\n' {
+			n, err = in.Read(b)
+			line = append(line, b[:n]...)
+		}
+		read <- result{string(line), err}
 	}()
 	select {
 	case r := <-read:

@@ -55,13 +55,15 @@ func (c *Choice) Type() string {
 // Allowed returns the values that Set accepts.
 func (c *Choice) Allowed() []string { return c.allowed }
 
-// Print writes v as JSON or YAML, or calls table for any other format.
+// Print writes v as JSON, JSON in one line or YAML, or calls table for any other format.
 func Print(w io.Writer, format string, v any, table func(io.Writer) error) error {
 	switch format {
 	case "json":
 		enc := json.NewEncoder(w)
 		enc.SetIndent("", "  ")
 		return enc.Encode(v)
+	case "jsonl":
+		return json.NewEncoder(w).Encode(v)
 	case "yaml":
 		raw, err := yaml.Marshal(v)
 		if err != nil {

@@ -68,13 +68,13 @@ func (t *terminal) Event(e workflow.Event) {
 	case workflow.PhaseStarted:
 		t.running = append(t.running, &activity{name: e.Phase, text: e.Message, since: e.Time})
 	case workflow.PhaseWaiting:
-		t.activity(e.Phase, func(a *activity) {
+		t.activity(e, func(a *activity) {
 			if text := waiting(e); a.text != text {
 				a.text, a.since, a.bar = text, e.Time, nil
 			}
 		})
 	case workflow.PhaseProgress:
-		t.activity(e.Phase, func(a *activity) { a.progress(e) })
+		t.activity(e, func(a *activity) { a.progress(e) })
 	case workflow.PhaseDone, workflow.PhaseFailed, workflow.PhaseSkipped, workflow.PhasePlanned:
 		t.running = slices.DeleteFunc(t.running, func(a *activity) bool { return a.name == e.Phase })
 		t.ended++
@@ -86,11 +86,14 @@ func (t *terminal) Event(e workflow.Event) {
 	t.draw()
 }
 
-func (t *terminal) activity(name string, change func(*activity)) {
-	for _, a := range t.running {
-		if a.name == name {
-			change(a)
-		}
+// activity changes the running phase of an event. A command without phases starts none: its first wait or progress begins one.
+func (t *terminal) activity(e workflow.Event, change func(*activity)) {
+	i := slices.IndexFunc(t.running, func(a *activity) bool { return a.name == e.Phase })
+	if i < 0 && t.count == 0 {
+		i, t.running = len(t.running), append(t.running, &activity{name: e.Phase})
+	}
+	if i >= 0 {
+		change(t.running[i])
 	}
 }
 
@@ -159,7 +162,10 @@ func (t *terminal) status(now time.Time) string {
 			break
 		}
 	}
-	line := fmt.Sprintf("%d/%d %s: ", t.ended, t.count, a.name)
+	line := a.name + ": "
+	if t.count > 0 {
+		line = fmt.Sprintf("%d/%d %s", t.ended, t.count, line)
+	}
 	if a.bar != nil {
 		line += strings.TrimSpace(a.bar.String())
 	} else {
@@ -171,8 +177,9 @@ func (t *terminal) status(now time.Time) string {
 	if n := len(t.running) - 1; n > 0 {
 		line += fmt.Sprintf(" (and %d more)", n)
 	}
-	if r := []rune(line); len(r) >= t.width() {
-		line = string(r[:max(0, t.width()-2)]) + "…"
+	r := []rune(strings.Map(printable, line)) // a reason may have several lines, and only the last would be replaced
+	if len(r) >= t.width() {
+		return string(r[:max(0, t.width()-2)]) + "…"
 	}
-	return line
+	return string(r)
 }

@@ -120,6 +120,21 @@ func TestTerminalKeepsAStatusLine(t *testing.T) {
 	}
 }
 
+// A command without phases also shows what it waits for, in one line.
+func TestTerminalWithoutPhases(t *testing.T) {
+	var b strings.Builder
+	term := &terminal{w: &b, width: func() int { return 60 }}
+	at := time.Now()
+	term.Event(workflow.Event{Time: at, Type: workflow.PhaseWaiting, Phase: "cloud", Message: "operator", Why: "pod a\nrestarts"})
+	if got, want := term.drawn, "cloud: waiting for operator: pod a restarts"; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+	term.Event(workflow.Event{Time: at, Type: workflow.PhaseProgress, Phase: "cloud", Done: 1, Total: 2})
+	if !strings.Contains(term.drawn, "50%") {
+		t.Errorf("no bar: %q", term.drawn)
+	}
+}
+
 func TestFindings(t *testing.T) {
 	var b strings.Builder
 	err := fmt.Errorf("checking: %w", &workflow.PhaseError{Plan: "init", Phase: "preflight", Err: finding.List{
@@ -178,6 +193,12 @@ func TestConfirm(t *testing.T) {
 	if got, err := Confirm(t.Context(), strings.NewReader("yes\n"), &strings.Builder{}, "Name?", "default", "--force"); got || err != nil {
 		t.Errorf("another word confirms: %v", err)
 	}
+	in := strings.NewReader("yes\nno\n") // several questions
+	for _, want := range []bool{true, false} {
+		if got, err := Confirm(t.Context(), in, io.Discard, "Sure?", "yes", "--yes"); got != want || err != nil {
+			t.Errorf("%v, %v", got, err)
+		}
+	}
 	if _, err := Confirm(t.Context(), strings.NewReader(""), &strings.Builder{}, "Sure?", "yes", "--yes"); finding.ExitStatus(err) != finding.ExitUsage {
 		t.Error(err)
 	}
@@ -200,7 +221,7 @@ func TestFormatAndPrint(t *testing.T) {
 		t.Error(err)
 	}
 	var b strings.Builder
-	for _, format := range []string{"json", "yaml", "table"} {
+	for _, format := range []string{"json", "yaml", "jsonl", "table"} {
 		if err := Print(&b, format, map[string]int{"a": 1}, func(io.Writer) error { return nil }); err != nil {
 			t.Error(err)
 		}
@@ -208,7 +229,7 @@ func TestFormatAndPrint(t *testing.T) {
 	if err := Table(&b, []string{"A", "LONG"}, [][]string{{"xyz", "1"}}); err != nil {
 		t.Error(err)
 	}
-	if diff := cmp.Diff("{\n  \"a\": 1\n}\na: 1\nA     LONG\nxyz   1\n", b.String()); diff != "" {
+	if diff := cmp.Diff("{\n  \"a\": 1\n}\na: 1\n{\"a\":1}\nA     LONG\nxyz   1\n", b.String()); diff != "" {
 		t.Error(diff)
 	}
 	for n, want := range map[int64]string{0: "0 B", 1023: "1023 B", 1 << 20: "1.0 MiB", 3 << 30: "3.0 GiB"} {
