@@ -10,7 +10,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"slices"
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -55,17 +54,25 @@ func Kubeconfig(named string, getenv func(string) string) (string, error) {
 	if home := getenv("HOME"); home != "" {
 		tried = append(tried, filepath.Join(home, ".kube", "config"))
 	}
-	for _, f := range tried {
-		_, err := os.Stat(f)
-		if err == nil {
-			return f, nil
-		}
-		if !errors.Is(err, fs.ErrNotExist) {
-			return "", fmt.Errorf("looking for a kubeconfig: %w", err)
-		}
+	if f := first(tried, func(f string) error { _, err := os.ReadFile(f); return err }); f != "" {
+		return f, nil
 	}
 	return "", finding.New("OCA-4201", "No kubeconfig found", tried[0]+" and $HOME/.kube/config do not exist, and KUBECONFIG is not set",
 		"run the command on a control-plane node, or give --kubeconfig FILE").With(tried...)
+}
+
+// first returns the first file that may be read, else the first that exists, so that the error names it; "" if none exists.
+func first(files []string, read func(string) error) (found string) {
+	for _, f := range files {
+		err := read(f)
+		if err == nil {
+			return f
+		}
+		if found == "" && !errors.Is(err, fs.ErrNotExist) {
+			found = f
+		}
+	}
+	return found
 }
 
 // Config loads a kubeconfig file, or merges several separated as in KUBECONFIG.
@@ -73,9 +80,17 @@ func Config(kubeconfig string) (*rest.Config, error) {
 	rules := &clientcmd.ClientConfigLoadingRules{Precedence: filepath.SplitList(kubeconfig)}
 	cfg, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{}).ClientConfig()
 	if err != nil {
-		remedy := "check the file, or give --kubeconfig FILE"
-		if slices.ContainsFunc(rules.Precedence, func(f string) bool { _, err := os.ReadFile(f); return errors.Is(err, fs.ErrPermission) }) {
-			remedy = "run the command as root, or give --kubeconfig FILE"
+		remedy, empty := "check the file, or give --kubeconfig FILE", clientcmd.IsEmptyConfig(err)
+		if empty { // client-go names a variable that nothing here reads
+			err = errors.New("current-context is not set; kubectl config get-contexts lists the contexts")
+		}
+		for _, f := range rules.Precedence {
+			_, reading := os.ReadFile(f)
+			if errors.Is(reading, fs.ErrPermission) {
+				remedy = "run the command as root, or give --kubeconfig FILE"
+			} else if empty && reading != nil { // client-go ignores that it does not exist
+				err = reading
+			}
 		}
 		return nil, finding.Errorf("OCA-4202", "Invalid kubeconfig "+kubeconfig, remedy, "%w", err)
 	}

@@ -4,14 +4,21 @@ package kube
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"net"
 	"net/url"
+	"regexp"
+	"strings"
 
+	"golang.org/x/net/http/httpproxy"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"yunion.io/x/ocadm/internal/finding"
 )
+
+// ofAPI matches the path of a request to an API server, in case other servers were asked, too.
+var ofAPI = regexp.MustCompile(`/apis?(/|$)`)
 
 // Explain turns an error into a finding if the API server did not answer or denied access. It returns other errors unchanged.
 func Explain(err error) error {
@@ -21,14 +28,10 @@ func Explain(err error) error {
 	var to *url.Error
 	var network *net.OpError
 	switch {
-	case errors.As(err, &to) && (errors.As(err, &network) || to.Timeout()):
-		at := ""
-		if u, perr := url.Parse(to.URL); perr == nil {
-			at = " at " + u.Host
-		}
-		return finding.Finding{
-			Code: "OCA-4203", Severity: finding.Error, What: "The API server" + at + " does not answer", Cause: to.Err.Error(),
-			Remedy: "check the address in the kubeconfig, and that the control plane runs; on its node: journalctl -u kubelet -n 50; ls /var/log/pods", Err: err,
+	case errors.As(err, &to):
+		u, invalid := url.Parse(to.URL)
+		if invalid == nil && (errors.As(err, &network) || to.Timeout() || ofAPI.MatchString(u.Path)) {
+			return silent(u, to.Err, err)
 		}
 	case apierrors.IsUnauthorized(err):
 		return finding.Errorf("OCA-4204", "The API server rejects the credentials of the kubeconfig",
@@ -36,6 +39,30 @@ func Explain(err error) error {
 	case apierrors.IsForbidden(err):
 		return finding.Errorf("OCA-4205", "The account of the kubeconfig is not allowed to do this",
 			"use an administrator's kubeconfig: --kubeconfig "+AdminKubeconfig, "%w", err)
+	case apierrors.IsServiceUnavailable(err), apierrors.IsTooManyRequests(err), apierrors.IsTimeout(err), apierrors.IsServerTimeout(err),
+		strings.Contains(err.Error(), "etcdserver: "):
+		return finding.Errorf("OCA-4203", "The API server cannot serve requests at the moment", "run the command again; if that does not help: ocadm why", "%w", err)
 	}
 	return err
+}
+
+// silent returns the finding for an API server that gave no answer. at is the address of the request.
+func silent(at *url.URL, cause, err error) finding.Finding {
+	f := finding.Finding{
+		Code: "OCA-4203", Severity: finding.Error, What: "The API server at " + at.Host + " does not answer", Cause: cause.Error(), Err: err,
+		Remedy: "check the address in the kubeconfig, and that the control plane runs; on its node: journalctl -u kubelet -n 50; ls /var/log/pods",
+	}
+	proxy, _ := httpproxy.FromEnvironment().ProxyFunc()(at)
+	var certificate *tls.CertificateVerificationError
+	switch {
+	case errors.As(err, &certificate):
+		f.What = "The certificate of the API server at " + at.Host + " cannot be verified"
+		f.Remedy = "use the kubeconfig of this cluster: --kubeconfig FILE; if the certificate has expired, compare the clocks, and on its node: ocadm certs renew"
+	case strings.HasPrefix(cause.Error(), "getting credentials: "):
+		f.What = "The kubeconfig gives no credentials for the API server at " + at.Host
+		f.Remedy = "correct users[].user.exec in the kubeconfig, or give --kubeconfig FILE"
+	case proxy != nil:
+		f.Remedy = "if it needs no proxy: export NO_PROXY=\"$NO_PROXY," + at.Hostname() + "\"; otherwise " + f.Remedy
+	}
+	return f
 }

@@ -3,6 +3,9 @@
 package kube
 
 import (
+	"io/fs"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -12,6 +15,8 @@ import (
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"yunion.io/x/ocadm/internal/finding"
 )
 
 func pod(name string, age time.Duration, status corev1.PodStatus) corev1.Pod {
@@ -133,5 +138,38 @@ func TestKubeconfig(t *testing.T) {
 	}
 	if f, err := Kubeconfig("", getenv); f != "/b" || err != nil {
 		t.Error(f, err)
+	}
+}
+
+// A user of a control-plane node may not read the administrator's file, but may have a copy, as kubeadm advises.
+func TestFirstKubeconfig(t *testing.T) {
+	read := func(f string) error {
+		return map[string]error{"closed": fs.ErrPermission, "missing": fs.ErrNotExist}[f]
+	}
+	for files, want := range map[string]string{"own closed": "own", "missing closed own": "own", "closed missing": "closed", "missing": ""} {
+		if got := first(strings.Fields(files), read); got != want {
+			t.Errorf("%s: %q", files, got)
+		}
+	}
+}
+
+// The cause of an unusable kubeconfig is what a user can correct.
+func TestInvalidKubeconfig(t *testing.T) {
+	dir := t.TempDir()
+	for name, c := range map[string]struct{ text, want string }{
+		"missing":              {"", "no such file"},
+		"without context":      {"contexts: [{name: a, context: {cluster: c}}]\nclusters: [{name: c, cluster: {server: 'https://a'}}]\n", "current-context is not set"},
+		"of a missing context": {"current-context: b\n", "context: b"},
+	} {
+		file := filepath.Join(dir, name)
+		if c.text != "" {
+			if err := os.WriteFile(file, []byte("apiVersion: v1\nkind: Config\n"+c.text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		_, err := Config(file)
+		if l := finding.Of(err); len(l) != 1 || l[0].Code != "OCA-4202" || !strings.Contains(l[0].Cause, c.want) {
+			t.Errorf("%s: %v", name, err)
+		}
 	}
 }
