@@ -5,6 +5,7 @@ package cluster
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -259,14 +260,17 @@ func waitDatabase(ctx context.Context, c client.Client, namespace string, waitin
 	err := wait.Until(ctx, what, lookAgain, func(ctx context.Context) (end bool, why string, _ error) {
 		s, err := EmbeddedDatabase(ctx, c, namespace)
 		if err != nil {
-			return false, "", nil //nolint:nilerr // a failed read is repeated
+			return false, "", err // it is repeated
 		}
 		last = s
 		end, final = done(s)
 		return end || final != nil, s.Message, nil
 	}, func(why string) { waiting(what, why) })
+	if errors.Is(err, context.Canceled) {
+		return last, fmt.Errorf("the embedded database continues by itself (ocadm cluster database status): %w", err)
+	}
 	if err != nil {
-		final = finding.New("OCA-7434", "The embedded database has not reached the requested state yet", last.Message, "it continues by itself: ocadm cluster database status")
+		final = finding.New("OCA-7434", "The embedded database has not reached the requested state yet", wait.Why(err), "it continues by itself: ocadm cluster database status")
 	}
 	return last, final
 }

@@ -120,8 +120,13 @@ func TestForcedPromotionReportsLoss(t *testing.T) {
 	defer cancel()
 	var asked string
 	_, err := PromoteDatabase(ctx, k, DefaultNamespace, Promotion{Force: true, Confirm: func(q string) error { asked = q; return nil }, Waiting: func(string, string) {}})
-	if f := finding.Of(err); len(f) != 1 || f[0].Code != "OCA-7434" {
+	if f := finding.Of(err); len(f) != 1 || f[0].Code != "OCA-7434" || f[0].Cause == "" {
 		t.Errorf("without agents: %v", err)
+	}
+	interrupted, interrupt := context.WithCancel(t.Context())
+	interrupt()
+	if _, err := WaitReplica(interrupted, k, DefaultNamespace, func(string, string) {}); finding.ExitStatus(err) != finding.ExitInterrupted || !strings.Contains(err.Error(), "continues") {
+		t.Errorf("Ctrl-C: %v", err)
 	}
 	if !strings.Contains(asked, "Events after 0-1-100 are lost: at least 20") {
 		t.Errorf("asked: %s", asked)

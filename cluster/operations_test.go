@@ -3,15 +3,20 @@
 package cluster
 
 import (
+	"context"
+	"errors"
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/internal/finding"
@@ -189,4 +194,38 @@ func TestOutcome(t *testing.T) {
 			t.Errorf("%s: %s", c.o.Status.Phase, d)
 		}
 	}
+}
+
+// While the API server does not answer, what is known about an operation is shown as such.
+func TestFollowReportsSilence(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := oneOperation("a", v1alpha1.OperationRunning)
+		asked := 0
+		k := interceptor.NewClient(fake.NewClientBuilder().WithScheme(kube.Scheme()).Build(), interceptor.Funcs{
+			List: func(_ context.Context, _ client.WithWatch, l client.ObjectList, _ ...client.ListOption) error {
+				if asked++; asked == 3 { // the first asks for the permission
+					return errors.New("connection refused")
+				}
+				l.(*v1alpha1.OnecloudOperationList).Items = []Operation{*o} //nolint:forcetypeassert // operations
+				return nil
+			},
+			Watch: func(context.Context, client.WithWatch, client.ObjectList, ...client.ListOption) (watch.Interface, error) {
+				w := watch.NewFake()
+				w.Stop()
+				return w, nil
+			},
+		})
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		defer cancel()
+		var seen []string
+		var before *Operation
+		_, err := FollowOperation(ctx, k, client.ObjectKeyFromObject(o), func(o *Operation) {
+			seen = append(seen, OperationChanges(before, o)...)
+			before = o
+		})
+		want := []string{"Update a of cloud onecloud/default: Running", "api-server: the API server does not answer: connection refused"}
+		if !slices.Equal(seen, want) || !errors.Is(err, context.DeadlineExceeded) || strings.Contains(err.Error(), "refused") {
+			t.Errorf("%q, %v", seen, err)
+		}
+	})
 }

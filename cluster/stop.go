@@ -41,7 +41,15 @@ func Stop(ctx context.Context, c client.WithWatch, key client.ObjectKey, by stri
 		}
 		return done, why, err
 	}, func(why string) { report("services", why) })
-	return cmp.Or(refused, err)
+	return halfStopped(key, by, cmp.Or(refused, err))
+}
+
+// halfStopped adds to the error of a user's stop what it leaves. An operation starts the services again.
+func halfStopped(key client.ObjectKey, by string, err error) error {
+	if err == nil || by != "" {
+		return err
+	}
+	return fmt.Errorf("cloud %s is paused, and may be half stopped; to stop the rest, run the command again, to start all: ocadm cluster start: %w", key, err)
 }
 
 // halt is how a cloud was stopped: whether it is, whether it was paused before, and by whom. A start ends it.
@@ -141,9 +149,9 @@ func pause(ctx context.Context, c client.WithWatch, key client.ObjectKey, by str
 			return err
 		}
 	}
-	return kube.WaitFor(ctx, c, waited, func(o client.Object) (bool, string) {
+	return halfStopped(key, by, kube.WaitFor(ctx, c, waited, func(o client.Object) (bool, string) {
 		return isPaused(o), "the operator has not paused yet"
-	}, report)
+	}, report))
 }
 
 // stopped stops what may write to the databases, and reports whether nothing of it is left, else why not. It lists everything again each time,

@@ -5,6 +5,7 @@ package cluster
 import (
 	"context"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -17,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/internal/kube"
 	"yunion.io/x/ocadm/internal/workflow"
 	"yunion.io/x/ocadm/operatorctl/operation"
@@ -267,4 +269,18 @@ func TestEndPause(t *testing.T) {
 	}
 	cloud := theCloud("")
 	s.until("it is not paused", cloud, func() bool { return len(cloud.Annotations) == 0 })
+}
+
+// A user who interrupts a stop learns what it leaves.
+func TestInterruptedStop(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	s := stopping(t)
+	err := Stop(ctx, s, client.ObjectKeyFromObject(theCloud("")), "", func(_, why string) {
+		if why == "the operator has not paused yet" {
+			cancel()
+		}
+	})
+	if err == nil || finding.ExitStatus(err) != finding.ExitInterrupted || !strings.Contains(err.Error(), "ocadm cluster start") {
+		t.Error(err)
+	}
 }

@@ -90,16 +90,16 @@ func TestWatch(t *testing.T) {
 	c := interceptor.NewClient(fake.NewClientBuilder().Build(), interceptor.Funcs{
 		List: func(_ context.Context, _ client.WithWatch, l client.ObjectList, _ ...client.ListOption) error {
 			switch lists++; lists {
-			case 1, 3:
+			case 2, 4: // the first asks for the permission
 				l.(*unstructured.UnstructuredList).Items = []unstructured.Unstructured{*cloud("v1")} //nolint:forcetypeassert // a list of clouds
-			case 2:
+			case 3:
 				return errors.New("connection refused")
 			}
 			return nil
 		},
 		Watch: func(context.Context, client.WithWatch, client.ObjectList, ...client.ListOption) (watch.Interface, error) {
 			w := watch.NewFakeWithChanSize(2, false)
-			if lists == 1 {
+			if lists == 2 {
 				w.Modify(cloud("v2"))
 			} else {
 				w.Delete(cloud("v2"))

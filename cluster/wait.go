@@ -15,8 +15,10 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/internal/kube"
+	"yunion.io/x/ocadm/internal/wait"
 )
 
 // Wait waits until a cloud is Ready, or until only an invalid option keeps it from becoming Ready. It calls report from one goroutine with
@@ -32,7 +34,7 @@ func WaitSeen(ctx context.Context, c client.WithWatch, key client.ObjectKey, see
 	defer stop(nil)
 	people := &uncorrected{end: stop}
 	defer people.stop()
-	err := follow(watching, c, key, report, func(u *unstructured.Unstructured, s Status) bool {
+	err := follow(watching, c, key, func(s Status) { last.Unreachable = s.Unreachable; report(s) }, func(u *unstructured.Unstructured, s Status) bool {
 		if s.Ready && !seen(s) {
 			s.Ready, s.Message = false, "the operator has not seen the latest change yet"
 		}
@@ -84,6 +86,11 @@ func follow(ctx context.Context, c client.WithWatch, key client.ObjectKey, repor
 	why := ""
 	watching, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
+	list := &unstructured.UnstructuredList{}
+	list.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind(v1alpha1.Kind + "List"))
+	if err := denied(ctx, c, list, key); err != nil {
+		return fmt.Errorf("reading cloud %s: %w", key, err)
+	}
 	err := kube.WaitFor(watching, c, empty(key), func(o client.Object) (bool, string) {
 		u, ok := o.(*unstructured.Unstructured)
 		if !ok || u == nil {
@@ -100,8 +107,11 @@ func follow(ctx context.Context, c client.WithWatch, key client.ObjectKey, repor
 		report(s)
 		return done(u, s), why
 	}, func(now string) {
-		if now != why && last.Name != "" { // it does not come from the cloud
+		if now != why { // it does not come from the cloud
 			unknown := last
+			if unknown.Name == "" { // it was not read yet
+				unknown = Status{Name: key.Name, Namespace: key.Namespace, Components: []v1alpha1.ComponentStatus{}}
+			}
 			unknown.Unreachable = now
 			report(unknown)
 		}
@@ -110,6 +120,20 @@ func follow(ctx context.Context, c client.WithWatch, key client.ObjectKey, repor
 		return finding.Errorf("OCA-7002", fmt.Sprintf("Cloud %s was deleted", key), "create it: ocadm cluster create --version VERSION", "%w", errGone)
 	}
 	return err
+}
+
+// deniedTimeout bounds the question whether the account may read an object at all.
+const deniedTimeout = 5 * time.Second
+
+// denied returns an error if the account may not list an object, as every wait does: waiting does not change that.
+func denied(ctx context.Context, c client.Client, list client.ObjectList, key client.ObjectKey) error {
+	ctx, cancel := context.WithTimeout(ctx, deniedTimeout)
+	defer cancel()
+	err := c.List(ctx, list, client.InNamespace(key.Namespace), client.MatchingFields{"metadata.name": key.Name})
+	if apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err) {
+		return err
+	}
+	return nil
 }
 
 var errGone = errors.New("it was deleted, or never existed")
@@ -125,10 +149,10 @@ func late(key client.ObjectKey, cause, remedy string, err error) finding.Finding
 
 // notReady explains why a cloud is not ready: its components, or an operator that is not running.
 func notReady(ctx context.Context, c client.Client, key client.ObjectKey, last Status, err error) error {
-	cause := cmp.Or(last.Message, "its status could not be read in time")
+	cause := cmp.Or(last.Unreachable, last.Message, wait.Why(err))
 	f := late(key, cause, fmt.Sprintf("ocadm why; kubectl -n %s get pods   # the operator continues; to wait again: ocadm cluster status --wait",
 		key.Namespace), err)
-	if missing := last.Missing(); len(missing) > 0 {
+	if missing := last.Missing(); len(missing) > 0 && last.Unreachable == "" {
 		f.Cause, f.Evidence = missing[0], missing[1:] // the cause is not repeated
 		if n := len(f.Evidence); n > 0 {
 			f.Cause += fmt.Sprintf(" (and %d more)", n)

@@ -4,16 +4,19 @@ package cluster
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/watch"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
@@ -108,5 +111,44 @@ func TestCauseOfATimeoutIsNotRepeated(t *testing.T) {
 	f = finding.Of(notReady(t.Context(), denied, key, last, context.DeadlineExceeded))[0]
 	if f.Cause != "region: Degraded: no image (and 1 more)" || !slices.Equal(f.Evidence, []string{"glance: Waiting"}) {
 		t.Errorf("%+v", f)
+	}
+}
+
+// A wait reports why it cannot read the cloud, and does not wait for a permission.
+func TestWaitForAnAnswer(t *testing.T) {
+	resource := schema.GroupResource{Group: v1alpha1.GroupVersion.Group, Resource: "onecloudclusters"}
+	for name, c := range map[string]struct {
+		err  error
+		code string
+		took time.Duration
+	}{
+		"no permission":  {apierrors.NewForbidden(resource, "", errors.New("no list")), "OCA-4205", 0},
+		"expired token":  {apierrors.NewUnauthorized("no list"), "OCA-4204", 0},
+		"server is down": {errors.New("no list"), "OCA-7004", time.Hour},
+		"server starts":  {apierrors.NewServiceUnavailable("no list"), "OCA-7004", time.Hour},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			k := interceptor.NewClient(fake.NewClientBuilder().WithScheme(kube.Scheme()).Build(), interceptor.Funcs{
+				List: func(context.Context, client.WithWatch, client.ObjectList, ...client.ListOption) error { return c.err },
+				Get: func(context.Context, client.WithWatch, client.ObjectKey, client.Object, ...client.GetOption) error {
+					return c.err
+				},
+			})
+			ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+			defer cancel()
+			var last Status
+			began := time.Now()
+			err := kube.Explain(Wait(ctx, k, client.ObjectKey{Namespace: DefaultNamespace, Name: DefaultName}, func(s Status) { last = s }))
+			l := finding.Of(err)
+			if took := time.Since(began); len(l) != 1 || l[0].Code != c.code || !strings.Contains(l[0].Cause, "no list") || took != c.took {
+				t.Errorf("%s: %+v after %s", name, l, took)
+			}
+			if _, following := FollowOperation(ctx, k, client.ObjectKey{Namespace: DefaultNamespace, Name: "a"}, func(*Operation) {}); (apierrors.IsForbidden(following) || apierrors.IsUnauthorized(following)) != (c.took == 0) {
+				t.Errorf("%s: following an operation: %v", name, following)
+			}
+			if told := strings.Contains(last.Unreachable, "no list"); told != (c.took > 0) || told && (last.Name != DefaultName || last.Components == nil) {
+				t.Errorf("%s: reported %+v", name, last)
+			}
+		})
 	}
 }

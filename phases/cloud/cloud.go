@@ -225,6 +225,10 @@ func run(ctx context.Context, h *host.Host, r workflow.Reporter) error {
 func Report(r workflow.Reporter) func(cluster.Status) {
 	var reported map[string]string
 	return func(s cluster.Status) {
+		if s.Unreachable != "" { // the rest is the last known state
+			r.Waiting("cloud", s.Unreachable)
+			return
+		}
 		available, all := s.Counts()
 		if all == 0 || available == all && !s.Ready { // no component shows the change yet
 			r.Waiting("cloud", s.Message)

@@ -42,8 +42,12 @@ func TestReportOfAChange(t *testing.T) {
 	report := Report(h)
 	report(status(v1alpha1.Available, "", false))
 	report(status(v1alpha1.Progressing, "0 of 1 pods ready", false))
+	silent := status(v1alpha1.Progressing, "0 of 1 pods ready", false)
+	silent.Unreachable = "connection refused"
+	report(silent)
 	report(status(v1alpha1.Available, "", true))
 	want := []string{"cloud: the operator has not seen the latest change yet", "region: Progressing: 0 of 1 pods ready", "1 of 2 components",
+		"cloud: connection refused",
 		"region is available", "2 of 2 components"}
 	if !slices.Equal(h.lines, want) {
 		t.Errorf("%q", h.lines)
