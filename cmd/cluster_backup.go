@@ -6,12 +6,10 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"os/signal"
 	"strconv"
 	"time"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/sys/unix"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"yunion.io/x/ocadm/cluster"
@@ -80,7 +78,6 @@ func newBackupCreate(a *app) *cobra.Command {
 					if f.output.String() != "table" {
 						return misused("the backup itself goes to standard output", "leave out --output")
 					}
-					signal.Ignore(unix.SIGPIPE) // an error ends the operation, a signal would leave it to the operator
 					b.Out = a.Out
 				} else if b.Place, b.Open, err = s.later(to); err != nil {
 					return err
@@ -267,7 +264,9 @@ func newBackupVerify(a *app) *cobra.Command {
 				if err != nil {
 					return err
 				}
-				v, err := cluster.Verify(ctx, k8s, key, a.story(), store, name, ids...)
+				w := a.story()
+				v, err := cluster.Verify(ctx, k8s, key, w, store, name, ids...)
+				w.Close()
 				if err != nil {
 					return err
 				}

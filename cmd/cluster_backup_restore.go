@@ -61,8 +61,13 @@ func newBackupRestore(a *app) *cobra.Command {
 				if err != nil {
 					return err
 				}
+				reading := a.story()
 				r := cluster.Restore{Store: store, Name: name, IDs: ids, MySQL: server, Address: address, Confirm: a.confirm(c, yes, "Nothing was changed"),
-					Watch: a.story()}
+					Watch: reading}
+				if _, err = r.Read(ctx); err != nil {
+					return err
+				}
+				reading.Close() // the question and the operation follow
 				var end func()
 				r.Recorded, end = a.recorded()
 				defer end()
@@ -171,10 +176,12 @@ func newBackupRun(a *app) *cobra.Command {
 // waitForOthers is how long a scheduled backup waits for another operation of the cloud. Its Job retries twice.
 const waitForOthers = time.Hour
 
-// recorded shows on standard error an operation that this command runs itself. The caller calls end afterwards.
+// recorded shows on standard error an operation that this command runs itself: until end, which the caller calls, it does not end with the reader of the
+// output. Otherwise "tee" that ends with Ctrl-C would leave a stopped cloud.
 func (a *app) recorded() (by cluster.Recorded, end func()) {
-	show, end := a.operationView("table")
-	return cluster.Recorded{By: requester(), Show: show}, end
+	show, ended := a.operationView("table")
+	undo := outliveReaders()
+	return cluster.Recorded{By: requester(), Show: show}, func() { ended(); undo() }
 }
 
 // warnOf prints problems that did not stop a command.

@@ -10,6 +10,8 @@ import (
 	"os"
 	"os/exec"
 	"path"
+	"syscall"
+	"time"
 
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
@@ -74,16 +76,27 @@ func (a *app) kubectl(ctx context.Context, f *podFlags, args ...string) error {
 	c := exec.CommandContext(ctx, program, append([]string{"-n", f.namespace}, args...)...)
 	c.Env = append(os.Environ(), "KUBECONFIG="+file)
 	c.Stdin, c.Stdout, c.Stderr = a.In, a.Out, a.Err
+	c.Cancel = func() error { return c.Process.Signal(syscall.SIGTERM) } // it then restores the terminal
+	c.WaitDelay = kubectlGrace
 	err = c.Run()
-	var status *exec.ExitError
-	if errors.As(err, &status) && ctx.Err() == nil {
+	status, is := errors.AsType[*exec.ExitError](err)
+	if !is || ctx.Err() != nil {
+		return cmp.Or(context.Cause(ctx), err)
+	}
+	switch how, _ := status.Sys().(syscall.WaitStatus); how.Signal() {
+	case syscall.SIGPIPE: // as for other programs, nobody reads the rest
+		return nil
+	case syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP: // Ctrl-C reaches it, too
+		return Interrupted(how.Signal())
+	default:
 		return finding.Finding{
 			Code: "OCA-7016", Severity: finding.Error, What: "kubectl " + args[0] + " ended with an error",
 			Cause: fmt.Sprintf("exit status %d", status.ExitCode()), Remedy: "read its message above", Err: err,
 		}
 	}
-	return err
 }
+
+const kubectlGrace = 5 * time.Second
 
 func newComponentLogs(a *app) *cobra.Command {
 	var follow, previous, everywhere bool

@@ -3,7 +3,12 @@
 package cmd
 
 import (
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -11,6 +16,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/cluster"
+	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/operatorctl/catalog"
 	"yunion.io/x/ocadm/operatorctl/component"
 	"yunion.io/x/ocadm/operatorctl/render"
@@ -36,5 +43,48 @@ func TestEveryComponentIsFound(t *testing.T) {
 		if err != nil || client.ObjectKeyFromObject(found) != client.ObjectKeyFromObject(pod) {
 			t.Errorf("%s: %v", c.Name, err)
 		}
+	}
+}
+
+// A user who ends kubectl, with Ctrl-C or by closing its output, sees no error about it.
+func TestEndOfKubectl(t *testing.T) {
+	dir := t.TempDir()
+	t.Setenv("PATH", dir+":/usr/bin:/bin")
+	for script, want := range map[string]int{
+		"exit 3": 70, "kill -PIPE $$": finding.ExitOK, "kill -INT $$": finding.ExitInterrupted, "exec sleep 60": finding.ExitInterrupted, "true": finding.ExitOK,
+	} {
+		if err := os.WriteFile(filepath.Join(dir, "kubectl"), []byte("#!/bin/sh\n"+script+"\n"), 0o700); err != nil { //nolint:gosec // a program
+			t.Fatal(err)
+		}
+		ctx := t.Context()
+		if script == "exec sleep 60" {
+			var stop context.CancelFunc
+			ctx, stop = context.WithTimeoutCause(ctx, 100*time.Millisecond, Interrupted(os.Interrupt))
+			defer stop()
+		}
+		f := &podFlags{cloudFlags: cloudFlags{kubeconfig: "none"}}
+		if err := newApp(Streams{}).kubectl(ctx, f, "logs"); finding.ExitStatus(err) != want {
+			t.Errorf("%s: %v", script, err)
+		}
+	}
+}
+
+// A command that runs an operation itself does not end in the middle because nothing reads its output any more.
+func TestRecordedOutlivesItsReader(t *testing.T) {
+	if os.Getenv("OCADM_TEST_CHILD") != "" {
+		by, end := newApp(Streams{Err: os.Stderr}).recorded()
+		by.Show(&cluster.Operation{Status: v1alpha1.OnecloudOperationStatus{Phase: v1alpha1.OperationRunning}})
+		end()
+		return
+	}
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = r.Close()
+	c := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestRecordedOutlivesItsReader$") //nolint:gosec // this test
+	c.Env, c.Stderr = append(os.Environ(), "OCADM_TEST_CHILD=1"), w
+	if err := c.Run(); err != nil {
+		t.Error(err)
 	}
 }

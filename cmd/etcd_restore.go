@@ -91,7 +91,9 @@ func (a *app) restoreEtcd(c *cobra.Command, f stepFlags, newer, forget bool, fro
 	if err != nil {
 		return err
 	}
-	r, remove, err := from.plan(ctx, h, a.story())
+	s := a.story()
+	r, remove, err := from.plan(ctx, h, s)
+	s.Close()
 	if err != nil {
 		return err
 	}

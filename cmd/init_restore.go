@@ -42,11 +42,13 @@ func (r *restoreFlags) prepare(ctx context.Context, a *app, h *host.Host) error 
 	if err != nil {
 		return err
 	}
-	from := &cluster.Restore{IDs: ids, Confirm: r.confirm, Watch: a.story(), Recorded: cluster.Recorded{By: requester()}}
+	reading := a.story()
+	from := &cluster.Restore{IDs: ids, Confirm: r.confirm, Watch: reading, Recorded: cluster.Recorded{By: requester()}}
 	if from.Store, from.Name, err = r.store.file(ctx, r.file); err != nil {
 		return err
 	}
 	contents, err := from.Read(ctx)
+	reading.Close()
 	if err != nil {
 		return err
 	}
