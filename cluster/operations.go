@@ -172,7 +172,7 @@ func followUntil(ctx context.Context, c client.WithWatch, key client.ObjectKey, 
 	target := &Operation{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name}}
 	watching, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
-	if err := denied(ctx, c, &v1alpha1.OnecloudOperationList{}, key); err != nil {
+	if err := denied(ctx, c, v1alpha1.OperationKind, key); err != nil {
 		return nil, fmt.Errorf("following operation %s, which continues: %w", key.Name, err)
 	}
 	err := kube.WaitFor(watching, c, target, func(o client.Object) (bool, string) {
@@ -186,13 +186,12 @@ func followUntil(ctx context.Context, c client.WithWatch, key client.ObjectKey, 
 		report(now)
 		return end(now), string(now.Status.Phase)
 	}, func(why string) {
-		if last == nil || why == string(last.Status.Phase) {
-			return
+		if last != nil && why != string(last.Status.Phase) {
+			unknown := last.DeepCopy() // the rest is the last known state
+			unknown.Status.Steps = append(unknown.Status.Steps,
+				v1alpha1.OperationStep{Name: "api-server", Short: "Wait for the API server", State: v1alpha1.StepRunning, Message: why})
+			report(unknown)
 		}
-		unknown := last.DeepCopy() // the rest is the last known state
-		unknown.Status.Steps = append(unknown.Status.Steps, v1alpha1.OperationStep{Name: "api-server", Short: "Wait for the API server",
-			State: v1alpha1.StepRunning, Message: why})
-		report(unknown)
 	})
 	if errors.Is(context.Cause(watching), errGone) {
 		return last, finding.Errorf("OCA-7054", fmt.Sprintf("Operation %s was deleted", key.Name), "ocadm operation list", "%w", errGone)

@@ -206,7 +206,9 @@ func TestFollowReportsSilence(t *testing.T) {
 				if asked++; asked == 3 { // the first asks for the permission
 					return errors.New("connection refused")
 				}
-				l.(*v1alpha1.OnecloudOperationList).Items = []Operation{*o} //nolint:forcetypeassert // operations
+				if all, typed := l.(*v1alpha1.OnecloudOperationList); typed {
+					all.Items = []Operation{*o}
+				}
 				return nil
 			},
 			Watch: func(context.Context, client.WithWatch, client.ObjectList, ...client.ListOption) (watch.Interface, error) {

@@ -46,10 +46,10 @@ func Stop(ctx context.Context, c client.WithWatch, key client.ObjectKey, by stri
 
 // halfStopped adds to the error of a user's stop what it leaves. An operation starts the services again.
 func halfStopped(key client.ObjectKey, by string, err error) error {
-	if err == nil || by != "" {
-		return err
+	if err != nil && by == "" {
+		err = fmt.Errorf("cloud %s is paused, and may be half stopped; to stop the rest, run the command again, to start all: ocadm cluster start: %w", key, err)
 	}
-	return fmt.Errorf("cloud %s is paused, and may be half stopped; to stop the rest, run the command again, to start all: ocadm cluster start: %w", key, err)
+	return err
 }
 
 // halt is how a cloud was stopped: whether it is, whether it was paused before, and by whom. A start ends it.

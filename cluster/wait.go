@@ -82,13 +82,10 @@ func Watch(ctx context.Context, c client.WithWatch, key client.ObjectKey, report
 
 // follow calls report, and then done, with each state of a cloud until done returns true. It returns a finding if the cloud is deleted.
 func follow(ctx context.Context, c client.WithWatch, key client.ObjectKey, report func(Status), done func(*unstructured.Unstructured, Status) bool) error {
-	var last Status
-	why := ""
+	last, why := Status{Components: []v1alpha1.ComponentStatus{}}, ""
 	watching, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
-	list := &unstructured.UnstructuredList{}
-	list.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind(v1alpha1.Kind + "List"))
-	if err := denied(ctx, c, list, key); err != nil {
+	if err := denied(ctx, c, v1alpha1.Kind, key); err != nil {
 		return fmt.Errorf("reading cloud %s: %w", key, err)
 	}
 	err := kube.WaitFor(watching, c, empty(key), func(o client.Object) (bool, string) {
@@ -109,10 +106,7 @@ func follow(ctx context.Context, c client.WithWatch, key client.ObjectKey, repor
 	}, func(now string) {
 		if now != why { // it does not come from the cloud
 			unknown := last
-			if unknown.Name == "" { // it was not read yet
-				unknown = Status{Name: key.Name, Namespace: key.Namespace, Components: []v1alpha1.ComponentStatus{}}
-			}
-			unknown.Unreachable = now
+			unknown.Name, unknown.Namespace, unknown.Unreachable = key.Name, key.Namespace, now
 			report(unknown)
 		}
 	})
@@ -122,15 +116,13 @@ func follow(ctx context.Context, c client.WithWatch, key client.ObjectKey, repor
 	return err
 }
 
-// deniedTimeout bounds the question whether the account may read an object at all.
-const deniedTimeout = 5 * time.Second
-
 // denied returns an error if the account may not list an object, as every wait does: waiting does not change that.
-func denied(ctx context.Context, c client.Client, list client.ObjectList, key client.ObjectKey) error {
-	ctx, cancel := context.WithTimeout(ctx, deniedTimeout)
+func denied(ctx context.Context, c client.Client, kind string, key client.ObjectKey) error {
+	ctx, cancel := context.WithTimeout(ctx, afterwards)
 	defer cancel()
-	err := c.List(ctx, list, client.InNamespace(key.Namespace), client.MatchingFields{"metadata.name": key.Name})
-	if apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err) {
+	list := &unstructured.UnstructuredList{}
+	list.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind(kind + "List"))
+	if err := c.List(ctx, list, client.InNamespace(key.Namespace), client.MatchingFields{"metadata.name": key.Name}); apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err) {
 		return err
 	}
 	return nil
@@ -138,7 +130,7 @@ func denied(ctx context.Context, c client.Client, list client.ObjectList, key cl
 
 var errGone = errors.New("it was deleted, or never existed")
 
-// afterwards bounds the requests after the timeout.
+// afterwards bounds a request before or after the wait itself.
 const afterwards = 10 * time.Second
 
 func late(key client.ObjectKey, cause, remedy string, err error) finding.Finding {

@@ -67,8 +67,7 @@ func first(files []string, read func(string) error) (found string) {
 		err := read(f)
 		if err == nil {
 			return f
-		}
-		if found == "" && !errors.Is(err, fs.ErrNotExist) {
+		} else if found == "" && !errors.Is(err, fs.ErrNotExist) {
 			found = f
 		}
 	}

@@ -8,7 +8,6 @@ import (
 	"errors"
 	"net"
 	"net/url"
-	"regexp"
 	"strings"
 
 	"golang.org/x/net/http/httpproxy"
@@ -17,20 +16,17 @@ import (
 	"yunion.io/x/ocadm/internal/finding"
 )
 
-// ofAPI matches the path of a request to an API server, in case other servers were asked, too.
-var ofAPI = regexp.MustCompile(`/apis?(/|$)`)
-
 // Explain turns an error into a finding if the API server did not answer or denied access. It returns other errors unchanged.
 func Explain(err error) error {
 	if err == nil || len(finding.Of(err)) > 0 || errors.Is(err, context.Canceled) {
 		return err
 	}
 	var to *url.Error
-	var network *net.OpError
+	_, network := errors.AsType[*net.OpError](err)
 	switch {
 	case errors.As(err, &to):
-		u, invalid := url.Parse(to.URL)
-		if invalid == nil && (errors.As(err, &network) || to.Timeout() || ofAPI.MatchString(u.Path)) {
+		// Other servers may be asked, too.
+		if u, perr := url.Parse(to.URL); perr == nil && (network || to.Timeout() || strings.Contains(u.Path, "/api")) {
 			return silent(u, to.Err, err)
 		}
 	case apierrors.IsUnauthorized(err):
@@ -52,10 +48,10 @@ func silent(at *url.URL, cause, err error) finding.Finding {
 		Code: "OCA-4203", Severity: finding.Error, What: "The API server at " + at.Host + " does not answer", Cause: cause.Error(), Err: err,
 		Remedy: "check the address in the kubeconfig, and that the control plane runs; on its node: journalctl -u kubelet -n 50; ls /var/log/pods",
 	}
+	_, untrusted := errors.AsType[*tls.CertificateVerificationError](err)
 	proxy, _ := httpproxy.FromEnvironment().ProxyFunc()(at)
-	var certificate *tls.CertificateVerificationError
 	switch {
-	case errors.As(err, &certificate):
+	case untrusted:
 		f.What = "The certificate of the API server at " + at.Host + " cannot be verified"
 		f.Remedy = "use the kubeconfig of this cluster: --kubeconfig FILE; if the certificate has expired, compare the clocks, and on its node: ocadm certs renew"
 	case strings.HasPrefix(cause.Error(), "getting credentials: "):

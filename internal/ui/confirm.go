@@ -36,14 +36,13 @@ func readLine(ctx context.Context, in io.Reader) (string, error) {
 	}
 	read := make(chan result, 1)
 	go func() {
-		var line []byte
-		b := make([]byte, 1)
-		n, err := 0, error(nil)
-		for err == nil && b[0] != '\n' {
-			n, err = in.Read(b)
-			line = append(line, b[:n]...)
+		var r result
+		for b := []byte{0}; r.err == nil && b[0] != '\n'; {
+			if _, r.err = io.ReadFull(in, b); r.err == nil {
+				r.line += string(b)
+			}
 		}
-		read <- result{string(line), err}
+		read <- r
 	}()
 	select {
 	case r := <-read:

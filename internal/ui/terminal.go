@@ -162,10 +162,7 @@ func (t *terminal) status(now time.Time) string {
 			break
 		}
 	}
-	line := a.name + ": "
-	if t.count > 0 {
-		line = fmt.Sprintf("%d/%d %s", t.ended, t.count, line)
-	}
+	line := strings.TrimPrefix(fmt.Sprintf("%d/%d %s: ", t.ended, t.count, a.name), "0/0 ") // without phases
 	if a.bar != nil {
 		line += strings.TrimSpace(a.bar.String())
 	} else {
