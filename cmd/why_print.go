@@ -33,6 +33,8 @@ func printReport(w io.Writer, r why.Report) {
 			fmt.Fprintln(w, word+": "+strings.Join(steps, " → "))
 		}
 		ui.Findings(w, program, finding.List{r.Cause.Finding})
+	case r.Healthy && len(r.Others) > 0:
+		fmt.Fprintln(w, "No known problem affects it.")
 	case r.Healthy:
 		fmt.Fprintln(w, "Nothing is wrong.")
 	default:
@@ -41,7 +43,11 @@ func printReport(w io.Writer, r why.Report) {
 	printShort(w, "Found elsewhere, too", r.Same)
 	printShort(w, "Also explained by this cause", r.Consequences)
 	if len(r.Others) > 0 {
-		fmt.Fprintln(w, "Not explained by this cause:")
+		head := "Not explained by this cause:"
+		if r.Cause == nil {
+			head = "Found elsewhere:"
+		}
+		fmt.Fprintln(w, head)
 		for _, x := range r.Others {
 			ui.Findings(w, program, finding.List{x.Finding})
 		}

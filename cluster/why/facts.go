@@ -69,14 +69,14 @@ func (f *facts) unwell(p *corev1.Pod) bool { return PodUnwell(p, f.Time) && !f.i
 
 // idle reports whether a pod waits for a node with its role, and the cloud needs none: its component is Idle.
 func (f *facts) idle(p *corev1.Pod) bool {
-	c := f.component(p.Labels[v1alpha1.LabelComponent])
+	c := f.component(component.NameOf(p))
 	return c != nil && c.State == v1alpha1.Idle && p.Namespace == f.Namespace && p.Spec.NodeName == ""
 }
 
 func podSubject(p *corev1.Pod) Subject { return Subject("pod/" + p.Namespace + "/" + p.Name) }
 
 func podValues(p *corev1.Pod) map[string]string {
-	return map[string]string{"namespace": p.Namespace, "pod": p.Name, "node": p.Spec.NodeName, "component": p.Labels[v1alpha1.LabelComponent]}
+	return map[string]string{"namespace": p.Namespace, "pod": p.Name, "node": p.Spec.NodeName, "component": component.NameOf(p)}
 }
 
 func (f *facts) values(h Hit) map[string]string {
@@ -135,7 +135,7 @@ func (f *facts) ownerOf(s Subject) string {
 		return name
 	}
 	if p := f.pod(s); p != nil && p.Namespace == f.Namespace {
-		return p.Labels[v1alpha1.LabelComponent]
+		return component.NameOf(p)
 	}
 	return ""
 }

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/operatorctl/component"
 )
 
 // Subject identifies what can have a problem: a kind alone ("dns"), or with a name ("node/n1", "component/region", "pod/NAMESPACE/NAME",
@@ -85,7 +85,7 @@ func (f *facts) linkPods(g graph) {
 				g.link(s, claimSubject(p.Namespace, v.PersistentVolumeClaim.ClaimName))
 			}
 		}
-		if c := p.Labels[v1alpha1.LabelComponent]; c != "" && p.Namespace == f.Namespace && f.unwell(p) {
+		if c := component.NameOf(p); c != "" && p.Namespace == f.Namespace && f.unwell(p) {
 			g.link(componentSubject(c), s)
 		}
 		if f.unwell(p) && p.Namespace != f.Namespace {

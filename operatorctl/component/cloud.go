@@ -23,12 +23,16 @@ const (
 // does not show it, because the earlier operator set it to a random value. The cloud's name alone is not enough, because the name of another cloud in
 // the namespace may begin with it.
 func OfCloud(o metav1.Object, cloud string) bool {
-	label := o.GetLabels()[v1alpha1.LabelComponent]
-	if label == ServiceOperatorLabel {
-		label = ServiceOperator
-	}
-	name := cloud + "-" + label
+	name := cloud + "-" + NameOf(o)
 	return o.GetName() == name || strings.HasPrefix(o.GetName(), name+"-")
+}
+
+// NameOf returns the name of the component of a workload or pod, "" if it has no component label.
+func NameOf(o metav1.Object) string {
+	if label := o.GetLabels()[v1alpha1.LabelComponent]; label != ServiceOperatorLabel {
+		return label
+	}
+	return ServiceOperator
 }
 
 // PodOf returns the pod spec and the selector of a long-running workload, nil for any other object.
