@@ -7,8 +7,11 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"maps"
 	"net/url"
 	"path"
+	"slices"
+	"strings"
 
 	"github.com/docker/cli/cli/config"
 	"github.com/google/go-containerregistry/pkg/authn"
@@ -44,10 +47,8 @@ func (c Credentials) Basic(address string) string {
 	if err != nil {
 		return ""
 	}
-	for _, key := range []string{u.Host, "https://" + u.Host, "http://" + u.Host} {
-		if a := c[key]; a.Username != "" {
-			return "Basic " + base64.StdEncoding.EncodeToString([]byte(a.Username+":"+a.Password))
-		}
+	if a, _ := c.at(u.Host); a.Username != "" {
+		return "Basic " + base64.StdEncoding.EncodeToString([]byte(a.Username+":"+a.Password))
 	}
 	return ""
 }
@@ -73,10 +74,22 @@ func (c Credentials) For(ref name.Reference) (authn.AuthConfig, bool) {
 		keys = append(keys, authn.DefaultAuthKey, DockerHub)
 	}
 	for _, key := range keys {
-		for _, spelled := range []string{key, "https://" + key} {
-			if a, ok := c[spelled]; ok {
-				return a, true
-			}
+		if a, ok := c.at(key); ok {
+			return a, true
+		}
+	}
+	return authn.AuthConfig{}, false
+}
+
+// at returns the credentials stored for a registry or a path in one. A key may have a scheme, a leading path /v1/ or /v2/, and wildcards in its host name, each for
+// one of its parts. Source: kubernetes pkg/credentialprovider/keyring.go.
+func (c Credentials) at(address string) (authn.AuthConfig, bool) {
+	for _, key := range slices.Backward(slices.Sorted(maps.Keys(c))) { // wildcards come last
+		registry, below, _ := strings.Cut(strings.TrimPrefix(strings.TrimPrefix(key, "https://"), "http://"), "/")
+		pattern := path.Join(registry, strings.TrimPrefix(strings.TrimPrefix(below, "v1/"), "v2/"))
+		matched, _ := path.Match(pattern, address) // a malformed pattern, such as an IPv6 address, matches only itself
+		if parts := func(s string) int { return strings.Count(s, ".") + strings.Count(s, ":") }; pattern == address || matched && parts(pattern) == parts(address) {
+			return c[key], true
 		}
 	}
 	return authn.AuthConfig{}, false

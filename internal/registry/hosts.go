@@ -9,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"maps"
 	"net"
 	"net/http"
 	"net/url"
@@ -19,6 +18,7 @@ import (
 	"strings"
 
 	"github.com/pelletier/go-toml/v2"
+	"github.com/pelletier/go-toml/v2/unstable"
 )
 
 // HostsDir is where containerd looks for the configuration of registries.
@@ -91,7 +91,7 @@ func parseHosts(raw []byte, registry string, read func(string) ([]byte, error)) 
 		return nil, err
 	}
 	var out []Endpoint
-	for _, address := range slices.Sorted(maps.Keys(f.Hosts)) {
+	for _, address := range inOrder(raw) {
 		h := f.Hosts[address]
 		if len(h.Capabilities) > 0 && !slices.Contains(h.Capabilities, "resolve") {
 			continue
@@ -107,6 +107,25 @@ func parseHosts(raw []byte, registry string, read func(string) ([]byte, error)) 
 	}
 	e, err := endpoint(cmp.Or(f.Server, upstream(registry)), registry, f.hostEntry, read)
 	return append(out, e), err
+}
+
+// inOrder returns the addresses of the mirrors in the order of the file, in which containerd asks them.
+func inOrder(raw []byte) (out []string) {
+	var p unstable.Parser
+	p.Reset(raw)
+	for p.NextExpression() {
+		if p.Expression().Kind != unstable.Table {
+			continue
+		}
+		var parts []string
+		for key := p.Expression().Key(); key.Next(); {
+			parts = append(parts, string(key.Node().Data))
+		}
+		if len(parts) > 1 && parts[0] == "host" && !slices.Contains(out, parts[1]) {
+			out = append(out, parts[1])
+		}
+	}
+	return out
 }
 
 // upstream returns the address of a registry without mirror.

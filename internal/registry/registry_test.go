@@ -162,6 +162,10 @@ func TestFind(t *testing.T) {
 		{"login", address(closed) + "/library/busybox:v1", nil, address(closed), 0, ""},
 		{"login for a path", address(closed) + "/library/busybox:v1", nil, address(closed) + "/library", 0, ""},
 		{"login for another path", address(closed) + "/library/busybox:v1", nil, address(closed) + "/other", Denied, "401"},
+		{"login, as docker writes it", address(closed) + "/library/busybox:v1", nil, "https://" + address(closed) + "/v1/", 0, ""},
+		{"login for a pattern", address(closed) + "/library/busybox:v1", nil, strings.Replace(address(closed), "127.", "*.", 1) + "/library", 0, ""},
+		{"login for a pattern of fewer parts", address(closed) + "/library/busybox:v1", nil, strings.Replace(address(closed), "127.0.", "*.", 1), Denied, "401"},
+		{"login for a pattern of no port", address(closed) + "/library/busybox:v1", nil, "127.0.0.*", Denied, "401"},
 		{"token", address(bearer) + "/library/busybox:v1", nil, address(bearer), 0, ""},
 		{"no token", address(bearer) + "/library/busybox:v1", nil, "", Denied, "401"},
 		{"busy", address(busy) + "/library/busybox:v1", nil, "", Busy, "429"},
@@ -247,6 +251,18 @@ func TestParseCredentials(t *testing.T) {
 		if err != nil && strings.Contains(err.Error(), "canary") {
 			t.Errorf("%v quotes a secret", err)
 		}
+	}
+}
+
+func TestMirrorsInTheOrderOfTheFile(t *testing.T) {
+	hosts := files{"/etc/containerd/certs.d/docker.io/hosts.toml": "server = 'https://z'\n[host.'https://b']\n[host.'https://b'.header]\nx = 'y'\n[host.\"https://a\"]\n"}
+	list, err := Machine(hosts.read)("docker.io")
+	var got []string
+	for _, e := range list {
+		got = append(got, e.Root.Host)
+	}
+	if d := cmp.Diff([]string{"b", "a", "z"}, got); d != "" || err != nil {
+		t.Error(d, err)
 	}
 }
 
