@@ -37,6 +37,9 @@ const (
 	settling = 10 * time.Second
 )
 
+// changingFile exists while keepalived may not have read its current configuration.
+const changingFile = RunDir + "/changing"
+
 // healthy is the content of HealthFile while the API server answers.
 const healthy = "0\n"
 
@@ -51,14 +54,24 @@ type Agent struct {
 
 	kept  string // why the settings could not be applied
 	known []byte // the current configuration of keepalived
+	root  string // precedes the paths of files; for tests
+}
+
+// load reads the configuration that keepalived has, and returns whether this node is new in the group.
+func (a *Agent) load() (joins bool) {
+	a.known, _ = os.ReadFile(a.root + ConfigFile) // if missing, it will be written
+	was, _ := os.ReadFile(a.root + HealthFile)    // keepalived creates it with 1 if it starts first
+	joins = string(was) != healthy && bytes.Contains(a.known, []byte("unicast_peer"))
+	if _, err := os.Stat(a.root + changingFile); err == nil {
+		a.known = nil // an earlier agent ended before the reload
+	}
+	return joins
 }
 
 // Run runs the agent until ctx ends.
 func (a *Agent) Run(ctx context.Context) error {
 	start := time.Now()
-	a.known, _ = os.ReadFile(ConfigFile) // if missing, it will be written
-	was, _ := os.ReadFile(HealthFile)    // keepalived creates it with 1 if it starts first
-	joins := string(was) != healthy && bytes.Contains(a.known, []byte("unicast_peer"))
+	joins := a.load()
 	var all sync.WaitGroup
 	defer all.Wait()
 	all.Go(func() { wait.NonSlidingUntilWithContext(ctx, a.follow, followEvery) }) // separate from the checks: it waits for the API server
@@ -204,14 +217,17 @@ func (a *Agent) apply(s Settings) error {
 	for _, f := range []struct {
 		name string
 		data []byte
-	}{{SettingsFile, text}, {ConfigFile, want}} {
-		if err := disk.Replace(f.name, f.data); err != nil {
+	}{{changingFile, nil}, {SettingsFile, text}, {ConfigFile, want}} {
+		if err := disk.Replace(a.root+f.name, f.data); err != nil {
 			return fmt.Errorf("writing keepalived's configuration: %w", err)
 		}
 	}
+	if err := reload(a.root + "/proc"); err != nil {
+		return fmt.Errorf("reloading keepalived: %w", err)
+	}
 	a.known = want
 	a.Log.Info("keepalived has a new configuration", "peers", strings.Join(s.Peers, ","), "interface", iface)
-	return reload("/proc")
+	return os.Remove(a.root + changingFile)
 }
 
 // report reports the health to keepalived. It overwrites the file in place: its length is constant, so keepalived never reads half of it.
