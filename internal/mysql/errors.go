@@ -66,7 +66,8 @@ type Error struct {
 	// Detail is the message of the server or the network, without secrets.
 	Detail string
 
-	err error
+	err   error
+	plain bool // TLS was disabled
 }
 
 func (e *Error) Error() string {
@@ -160,6 +161,9 @@ func (e *Error) deniedRemedy() string {
 	if strings.Contains(e.Detail, "using password: NO") {
 		password = "no password was given: give it with --mysql-password-file FILE"
 	}
+	if e.plain { // MariaDB then returns the same error
+		password = "if the server requires TLS (require_secure_transport), omit --mysql-tls disabled (spec.mysql.tls.mode); otherwise " + password
+	}
 	user := QuoteString(e.User)
 	account := user + "@'%'"
 	return password + "\nif the password is right, look on the database server for the account: SELECT user, host FROM mysql.user WHERE user = " + user + ";\n" +
@@ -183,7 +187,7 @@ func (c Config) newError(op string, err error, denied Class, secrets ...string) 
 	if e, ok := errors.AsType[*Error](err); ok {
 		return e
 	}
-	e := &Error{Op: op, Server: c.Addr(), User: c.User, Class: Other, Detail: err.Error(), err: err}
+	e := &Error{Op: op, Server: c.Addr(), User: c.User, Class: Other, Detail: err.Error(), err: err, plain: c.TLS == TLSDisabled}
 	my, fromServer := errors.AsType[*driverpkg.MySQLError](err)
 	if !fromServer {
 		e.Class, e.Detail = networkClass(err)

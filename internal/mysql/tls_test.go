@@ -3,9 +3,11 @@
 package mysql
 
 import (
+	"errors"
 	"net"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -94,7 +96,10 @@ func TestTLS(t *testing.T) {
 			if ClassOf(err) != c.want {
 				t.Fatalf("%v, want %q", err, c.want)
 			}
-			if err != nil {
+			if e, ok := errors.AsType[*Error](err); ok {
+				if !strings.Contains(e.Remedy(), "--mysql-tls") {
+					t.Errorf("the remedy does not mention TLS: %s", e.Remedy())
+				}
 				return
 			}
 			defer a.Close()
