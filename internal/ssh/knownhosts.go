@@ -17,6 +17,8 @@ import (
 
 	"golang.org/x/crypto/ssh"
 	"golang.org/x/crypto/ssh/knownhosts"
+
+	"yunion.io/x/ocadm/internal/finding"
 )
 
 // KnownHosts is the path of a file of host keys in the format of OpenSSH's known_hosts. A missing file has no keys.
@@ -25,18 +27,10 @@ type KnownHosts string
 // Key returns the key that the file has for a machine, as TYPE BASE64; "" if it has none. Of several types it returns the one that machines most
 // commonly present.
 func (k KnownHosts) Key(t Target) (string, error) {
-	if _, err := os.Stat(string(k)); errors.Is(err, fs.ErrNotExist) {
-		return "", nil
+	known, lines, err := k.read()
+	if known == nil || err != nil {
+		return "", err
 	}
-	known, err := knownhosts.New(string(k))
-	if err != nil {
-		return "", fmt.Errorf("reading the host keys in %s: %w", string(k), err)
-	}
-	text, err := os.ReadFile(string(k)) // after New: Add may append lines meanwhile
-	if err != nil {
-		return "", fmt.Errorf("reading the host keys: %w", err)
-	}
-	lines := bytes.Split(text, []byte("\n"))
 	// With a key that no machine has, the library returns an error that lists the known keys; only the library can read hashed names.
 	other, err := ssh.NewPublicKey(ed25519.PublicKey(make([]byte, ed25519.PublicKeySize)))
 	if err != nil {
@@ -47,7 +41,8 @@ func (k KnownHosts) Key(t Target) (string, error) {
 		return "", nil
 	}
 	keys := slices.DeleteFunc(wanted.Want, func(w knownhosts.KnownKey) bool {
-		return w.Line <= len(lines) && bytes.HasPrefix(bytes.TrimSpace(lines[w.Line-1]), []byte("@cert-authority")) // no machine has this key
+		_, revoked := errors.AsType[*knownhosts.RevokedError](known(t.hostPort(), &net.TCPAddr{}, w.Key))
+		return revoked || bytes.HasPrefix(bytes.TrimSpace(lines[w.Line-1]), []byte("@cert-authority")) // no machine has this key
 	})
 	if len(keys) == 0 {
 		return "", nil
@@ -59,7 +54,37 @@ func (k KnownHosts) Key(t Target) (string, error) {
 	return strings.TrimSpace(string(ssh.MarshalAuthorizedKey(best.Key))), nil
 }
 
-// Add appends a machine's key to the file, mode 0600, unless the file already has one for it.
+// read returns the check of the file and its lines; the check is nil without a file. As in OpenSSH, lines with keys of an unknown type are ignored.
+func (k KnownHosts) read() (known ssh.HostKeyCallback, lines [][]byte, _ error) {
+	text, err := os.ReadFile(string(k))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil, nil
+	}
+	if err != nil {
+		return nil, nil, fmt.Errorf("reading the host keys: %w", err)
+	}
+	lines = bytes.Split(text, []byte("\n"))
+	for i, l := range lines {
+		if _, _, _, _, _, err := ssh.ParseKnownHosts(l); err != nil && strings.Contains(err.Error(), "unknown key algorithm") {
+			lines[i] = nil
+		}
+	}
+	f, err := os.CreateTemp("", "ocadm-known-hosts") // the library reads files only
+	if err != nil {
+		return nil, nil, fmt.Errorf("reading the host keys: %w", err)
+	}
+	defer os.Remove(f.Name()) //nolint:errcheck // in a temporary directory
+	_, err = f.Write(bytes.Join(lines, []byte("\n")))
+	if err = errors.Join(err, f.Close()); err == nil {
+		known, err = knownhosts.New(f.Name())
+	}
+	if err != nil {
+		return nil, nil, fmt.Errorf("reading the host keys in %s: %w", string(k), err)
+	}
+	return known, lines, nil
+}
+
+// Add appends a machine's key to the file, mode 0600, unless the file already has one for it. A key that the file revokes is an error.
 func (k KnownHosts) Add(t Target, hostKey string) error {
 	if have, err := k.Key(t); err != nil || have != "" {
 		return err
@@ -67,6 +92,16 @@ func (k KnownHosts) Add(t Target, hostKey string) error {
 	key, _, _, _, err := ssh.ParseAuthorizedKey([]byte(hostKey))
 	if err != nil {
 		return fmt.Errorf("reading the host key of %s: %w", t, err)
+	}
+	known, _, err := k.read()
+	if err != nil {
+		return err
+	}
+	if known != nil {
+		if _, revoked := errors.AsType[*knownhosts.RevokedError](known(t.hostPort(), &net.TCPAddr{}, key)); revoked {
+			return finding.New("OCA-7602", fmt.Sprintf("%s has a revoked host key", t), string(k)+" has its key with @revoked",
+				"give the machine another host key, or remove that line")
+		}
 	}
 	if err := os.MkdirAll(filepath.Dir(string(k)), 0o700); err != nil {
 		return err

@@ -114,3 +114,26 @@ func TestKnownHostsWithoutNewline(t *testing.T) {
 		}
 	}
 }
+
+// TestRevokedKey checks that a revoked key is neither used nor added, and that a line with a key of an unknown type, which later OpenSSH writes, does no harm.
+func TestRevokedKey(t *testing.T) {
+	s, target := machine(t, nil)
+	name, unknown := knownhosts.Normalize(target.hostPort()), "other ssh-new AAAAB3NzaC1uZXc=\n"
+	for text, want := range map[string]string{
+		unknown + name + " " + s.HostKey() + "\n":                            s.HostKey(),
+		"@revoked * " + s.HostKey() + "\n" + name + " " + s.HostKey() + "\n": "",
+		"@revoked * " + s.HostKey() + "\n":                                   "",
+	} {
+		file := KnownHosts(filepath.Join(t.TempDir(), "known_hosts"))
+		if err := os.WriteFile(string(file), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if key, err := file.Key(target); err != nil || key != want {
+			t.Errorf("%s: %q, %v", text, key, err)
+		}
+		err := file.Add(target, s.HostKey())
+		if (err == nil) != (want != "") {
+			t.Errorf("%s: adding the key returned %v", text, err)
+		}
+	}
+}

@@ -69,7 +69,8 @@ func (c *Conn) root(ctx context.Context) (prefix, first string, err error) {
 	if c.target.user() == "root" {
 		return "", "", nil
 	}
-	r, err := c.run(ctx, "sudo -n true", strings.NewReader(""), nil)
+	const program = "sh -c :" // a rule may allow only some programs
+	r, err := c.run(ctx, "sudo -n "+program, strings.NewReader(""), nil)
 	if err != nil || r.Exit == 0 {
 		return "sudo -n ", "", err
 	}
@@ -79,7 +80,7 @@ func (c *Conn) root(ctx context.Context) (prefix, first string, err error) {
 	}
 	// Try it first with nothing else on standard input: sudo would read the lines of a script as further passwords.
 	const sudo = "sudo -k -S -p '' "
-	if r, err = c.run(ctx, sudo+"true", strings.NewReader(password+"\n"), nil); err != nil {
+	if r, err = c.run(ctx, sudo+program, strings.NewReader(password+"\n"), nil); err != nil {
 		return "", "", err
 	}
 	if r.Exit != 0 {

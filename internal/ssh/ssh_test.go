@@ -85,6 +85,7 @@ func TestSudo(t *testing.T) {
 		"that of the login":  {sudo: "login", login: "login"},
 		"none":               {sudo: "sesame", code: "OCA-7604"},
 		"wrong":              {sudo: "sesame", given: "wrong", code: "OCA-7604"},
+		"another program":    {sudo: "true", code: "OCA-7604"},
 		"not allowed":        {given: "sesame", code: "OCA-7604"},
 	} {
 		t.Run(name, func(t *testing.T) {
