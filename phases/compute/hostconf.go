@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"io/fs"
 	"maps"
+	"path"
 	"reflect"
 	"slices"
 	"strings"
@@ -64,6 +65,9 @@ func hostConfValues(h *host.Host) map[string]any {
 	}
 	if p := c.Node.HostLocalImagePath; len(p) > 0 {
 		v["local_image_path"] = list(p)
+		if !h.Files.Exists(hostConf) { // the cache of an agent that has run does not move
+			v["image_cache_path"] = path.Join(p[0], "image_cache")
+		}
 	}
 	if h := c.Node.Hugepages; h != "" {
 		v["hugepages_option"] = h

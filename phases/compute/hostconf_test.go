@@ -31,9 +31,11 @@ func TestHostConf(t *testing.T) {
 		"no file": {"", func(n *config.Node) {}, strings.Replace(nodefiles.Host, "networks: []", "networks: [eth0/br0/192.0.2.10]", 1), nil, "creates the bridge br0, adds eth0 to it and moves 192.0.2.10"},
 		"no file, with settings": {"", func(n *config.Node) {
 			n.HostNetworks, n.ListenInterface, n.HostLocalImagePath, n.Hugepages = []string{"eth0/br0/192.0.2.10"}, "br0", []string{"/data"}, "disable"
-		}, "", []string{"networks: [eth0/br0/192.0.2.10]", "listen_interface: br0", "local_image_path: [/data]", "hugepages_option: disable", "disable_probe_kubelet: true",
+		}, "", []string{"networks: [eth0/br0/192.0.2.10]", "listen_interface: br0", "local_image_path: [/data]", "image_cache_path: /data/image_cache", "hugepages_option: disable", "disable_probe_kubelet: true",
 			"enable_remote_executor: true", "report_interval: 60", "# Settings of this node's host agent"}, "creates the bridge br0"},
 		"the operator's": {nodefiles.Host, func(n *config.Node) { n.HostNetworks = []string{"eth0/br0/192.0.2.10"} }, "", []string{"networks: [eth0/br0/192.0.2.10]"}, ""},
+		"the cache of a running agent": {nodefiles.Host, func(n *config.Node) { n.HostLocalImagePath = []string{"/data"} }, "",
+			[]string{"local_image_path: [/data]", "image_cache_path: /opt/cloud/workspace/disks/image_cache"}, ""},
 		"edited": {edited, func(n *config.Node) { n.HostNetworks = []string{"eth0/br0/192.0.2.10"} }, edited + "disable_probe_kubelet: true\nenable_remote_executor: true\n", nil,
 			"networks is not changed"},
 		"edited to the same": {edited, func(n *config.Node) { n.HostNetworks = []string{"bond0/br0/192.0.2.10"} }, edited + "disable_probe_kubelet: true\nenable_remote_executor: true\n", nil, ""},
@@ -271,7 +273,8 @@ func TestNetworksThatTheAgentChooses(t *testing.T) {
 		want   string // code
 		says   string
 	}{
-		"good":     {func(*machine) {}, "", ""},
+		"good": {func(*machine) {}, "", ""},
+		"in a form that the agent does not recognize": {conf("eth0/br0/2001:DB8::1"), CodeNetwork, "write 2001:DB8::1 as 2001:db8::1"},
 		"leased":   {leased, CodeNetworkRisk, "nothing renews it once it is on br0"},
 		"wireless": {func(m *machine) { m.Facts.Interfaces[0].Wireless = true }, CodeNetworkRisk, "wireless"},
 		"VLAN":     {func(m *machine) { m.Facts.Interfaces[0].Kind = "vlan" }, CodeNetworkRisk, "VLAN"},

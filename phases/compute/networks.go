@@ -28,17 +28,24 @@ func Networks(h *host.Host) (list []config.HostNetwork, named string) {
 	if n := h.Config.Node.HostNetworks; len(n) > 0 {
 		return parsed(n), "--host-networks"
 	}
-	var file struct {
-		Networks []string `yaml:"networks"`
-	}
-	// A file that is not valid YAML is reported by the phase that changes it.
-	if yaml.Unmarshal([]byte(h.Files.Text(hostConf)), &file) == nil && len(file.Networks) > 0 {
-		return parsed(file.Networks), hostConf
+	if n := inHostConf(h); len(n) > 0 {
+		return parsed(n), hostConf
 	}
 	if !h.Facts.Address.IsValid() {
 		return nil, ""
 	}
 	return []config.HostNetwork{implied(h.Facts)}, defaultRoute
+}
+
+// inHostConf returns the networks of host.conf. A file that is not valid YAML is reported by the phase that changes it.
+func inHostConf(h *host.Host) []string {
+	var file struct {
+		Networks []string `yaml:"networks"`
+	}
+	if yaml.Unmarshal([]byte(h.Files.Text(hostConf)), &file) != nil {
+		return nil
+	}
+	return file.Networks
 }
 
 func parsed(networks []string) []config.HostNetwork {
@@ -83,6 +90,11 @@ func HostNetworks(h *host.Host) []finding.Finding {
 		subject, other = "The network that the host agent uses without --host-networks", "name another interface: --host-networks NIC/BRIDGE/ADDRESS"
 	}
 	var out []finding.Finding
+	for _, s := range inHostConf(h) {
+		if _, err := config.ParseHostNetwork(s); err != nil && named == hostConf {
+			out = append(out, finding.Warn(CodeNetwork, "A network of "+hostConf+" cannot be compared with this machine", err.Error(), "correct it in "+hostConf))
+		}
+	}
 	if len(wrong) > 0 {
 		out = append(out, finding.Finding{Code: CodeNetwork, Severity: finding.Error, What: subject + " does not fit this machine",
 			Cause: strings.Join(wrong, "; "), Remedy: "compare it with: ip -brief address", Evidence: wrong})
