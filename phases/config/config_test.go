@@ -171,6 +171,9 @@ func TestErrorsNameFlagAndKey(t *testing.T) {
 		"proxy":            {func(c *config.Config) { c.Node.HTTPSProxy = "u:canary@p:3128" }, "--https-proxy (node.httpsProxy): it is not http://"},
 		"proxy's scheme":   {func(c *config.Config) { c.Node.HTTPProxy = "ftp://u:canary@p" }, "--http-proxy (node.httpProxy): it is not http://"},
 		"mask":             {func(c *config.Config) { c.Cluster.NodeCIDRMaskSize = 12 }, "--node-cidr-mask-size"},
+		"mask of IPv6": {func(c *config.Config) {
+			c.Cluster.PodNetworkCIDR, c.Cluster.ServiceCIDR, c.Node.IP, c.Cluster.NodeCIDRMaskSize = "fd00:40::/56", "fd00:41::/112", "fd00::7", 80
+		}, "80 is not from 56 (the pod network's) to 72"},
 		"key alone":        {func(c *config.Config) { c.Node.BundleKey = "key.pem" }, "--bundle-key (node.bundleKey): it needs a --bundle"},
 		"server's form":    {served(func(n *config.Node) { n.Bundle = "http://10.0.0.9:6444" }), "--bundle (node.bundle): it is neither a file nor https://HOST:PORT"},
 		"server's path":    {served(func(n *config.Node) { n.Bundle = "https://10.0.0.9:6444/ocadm.bundle" }), "neither a file nor https"},

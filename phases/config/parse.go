@@ -25,7 +25,7 @@ var (
 
 const maxDNSName = 253
 
-// SplitEndpoint splits HOST[:PORT]. An IPv6 address needs brackets if a port follows. An empty endpoint has an empty host.
+// SplitEndpoint splits HOST[:PORT]. An IPv6 address needs brackets if a port follows. An empty endpoint has an empty host. Kubernetes accepts no capitals in a name.
 func SplitEndpoint(s string, defaultPort int) (host string, port int, err error) {
 	if s == "" {
 		return "", 0, nil
@@ -59,7 +59,7 @@ func SplitEndpoint(s string, defaultPort int) (host string, port int, err error)
 	if err := Hostname(host); err != nil {
 		return "", 0, err
 	}
-	return host, port, nil
+	return strings.ToLower(host), port, nil
 }
 
 // HostOf returns the host of a possibly malformed endpoint: "host", "host:port", "[v6]" or "[v6]:port".

@@ -181,14 +181,19 @@ func (v *validation) cluster() {
 		v.add("cluster.podNetworkCIDR", fmt.Sprintf("its first range, %s, is not of the same family as the services' %s", pods[0], services[0]))
 	}
 	for _, s := range services {
+		const least, most = 6, 20 // a cloud has about 35 services, and Kubernetes accepts at most 2^20 addresses
+		if size := s.Addr().BitLen() - s.Bits(); size < least || size > most {
+			v.add("cluster.serviceCIDR", fmt.Sprintf("the prefix of %s is not from /%d to /%d", s, s.Addr().BitLen()-most, s.Addr().BitLen()-least))
+		}
 		if a, err := netip.ParseAddr(v.c.Node.IP); err == nil && s.Contains(a) {
 			v.add("cluster.serviceCIDR", fmt.Sprintf("%s contains this node's address %s", s, a))
 		}
 	}
-	if len(pods) > 0 && pods[0].Addr().Is4() && (c.NodeCIDRMaskSize < pods[0].Bits() || c.NodeCIDRMaskSize > 30) {
-		v.add("cluster.nodeCIDRMaskSize", fmt.Sprintf("%d is not from %d (the pod network's) to 30", c.NodeCIDRMaskSize, pods[0].Bits()))
-	}
+	v.podNetwork(pods)
 	v.check("cluster.serviceDNSDomain", Hostname(c.ServiceDNSDomain))
+	if c.ServiceDNSDomain != strings.ToLower(c.ServiceDNSDomain) {
+		v.add("cluster.serviceDNSDomain", "it has capital letters")
+	}
 	for _, san := range c.APIServerCertExtraSANs {
 		if _, err := netip.ParseAddr(san); err != nil {
 			v.check("cluster.apiserverCertExtraSANs", Hostname(strings.TrimPrefix(san, "*.")))
@@ -204,6 +209,27 @@ func (v *validation) cluster() {
 	for gate := range strings.SplitSeq(c.FeatureGates, ",") {
 		if name, value, ok := strings.Cut(gate, "="); gate != "" && (!ok || name == "" || value != "true" && value != "false") {
 			v.add("cluster.featureGates", fmt.Sprintf("%q is not NAME=true or NAME=false", gate))
+		}
+	}
+}
+
+// podNetwork checks the sizes that kubeadm and the controller manager accept. kubeadm knows the size of a node's range only in a cluster of both families; in others it
+// assumes the defaults, /24 and /64.
+func (v *validation) podNetwork(pods []netip.Prefix) {
+	const most = 16 // the bits between the prefixes of the pod network and of a node
+	for _, p := range pods {
+		node, usual, longest, six := v.c.Cluster.NodeCIDRMaskSize, 24, 30, p.Addr().Is6()
+		if six {
+			usual, longest = 64, p.Bits()+most
+		} else if len(pods) > 1 {
+			longest = min(longest, p.Bits()+most)
+		}
+		unused := six && (len(pods) > 1 || node < p.Bits()) // by the configuration of the controller manager
+		if !unused && (node < p.Bits() || node > longest) {
+			v.add("cluster.nodeCIDRMaskSize", fmt.Sprintf("%d is not from %d (the pod network's) to %d", node, p.Bits(), longest))
+		}
+		if (six || len(pods) == 1) && (p.Bits() > usual || p.Bits() < usual-most) {
+			v.add("cluster.podNetworkCIDR", fmt.Sprintf("the prefix of %s is not from /%d to /%d", p, usual-most, usual))
 		}
 	}
 }
@@ -256,7 +282,7 @@ func (v *validation) database() {
 	}
 	if host, _, err := SplitEndpoint(d.Host, d.Port); err != nil {
 		v.check("database.host", err)
-	} else if host != d.Host {
+	} else if !strings.EqualFold(host, d.Host) {
 		v.add("database.host", "it is a host without a port; the port is --mysql-port")
 	}
 	v.port("database.port", d.Port)

@@ -124,6 +124,45 @@ func TestNodeNetworksOfIPv6(t *testing.T) {
 	}
 }
 
+// What kubeadm refuses, the settings' own check refuses first: kubeadm runs after the machine has been changed.
+func TestSettingsThatKubeadmRefuses(t *testing.T) {
+	for name, c := range map[string]struct {
+		set  func(*config.Config)
+		fits bool
+	}{
+		"defaults":              {func(*config.Config) {}, true},
+		"large service range":   {func(c *config.Config) { c.Cluster.ServiceCIDR = "172.16.0.0/11" }, false},
+		"largest service range": {func(c *config.Config) { c.Cluster.ServiceCIDR = "172.16.0.0/12" }, true},
+		"large IPv6 services":   {func(c *config.Config) { c.Cluster.ServiceCIDR = "10.96.0.0/12,fd00:41::/64" }, false},
+		"small service range":   {func(c *config.Config) { c.Cluster.ServiceCIDR = "10.96.0.0/29" }, false},
+		"large pod range":       {func(c *config.Config) { c.Cluster.PodNetworkCIDR = "40.0.0.0/7" }, false},
+		"small pod range":       {func(c *config.Config) { c.Cluster.PodNetworkCIDR, c.Cluster.NodeCIDRMaskSize = "10.40.0.0/25", 27 }, false},
+		"IPv6 pods":             {func(c *config.Config) { c.Cluster.PodNetworkCIDR = "10.40.0.0/16,fd00:40::/56" }, true},
+		"large IPv6 pods":       {func(c *config.Config) { c.Cluster.PodNetworkCIDR = "10.40.0.0/16,fd00:40::/40" }, false},
+		"small IPv6 pods":       {func(c *config.Config) { c.Cluster.PodNetworkCIDR = "10.40.0.0/16,fd00:40::/72" }, false},
+		"mask of two families": {func(c *config.Config) {
+			c.Cluster.PodNetworkCIDR, c.Cluster.NodeCIDRMaskSize = "10.0.0.0/8,fd00:40::/56", 26
+		}, false},
+		"capitals of a domain":   {func(c *config.Config) { c.Cluster.ServiceDNSDomain = "Cloud.local" }, false},
+		"capitals of an address": {func(c *config.Config) { c.Cluster.ControlPlaneEndpoint = "Cloud.example.org" }, true},
+		"capitals of a name": {func(c *config.Config) {
+			c.Cluster.APIServerCertExtraSANs = []string{"API.example.org", "*.Example.org"}
+		}, true},
+	} {
+		d := config.Default()
+		d.Cluster.ProxyMode = config.ProxyNFTables
+		c.set(&d)
+		config.Complete(&d, config.Machine{Hostname: "node-1", Address: "192.168.7.9"})
+		raw, err := RenderInit(&d)
+		if err == nil {
+			_, err = configutil.BytesToInitConfiguration(raw, true)
+		}
+		if errs := config.Errors(&d, config.ForInit); (err == nil) != c.fits || (len(errs) == 0) != c.fits {
+			t.Errorf("%s: kubeadm returned %v, the check %v", name, err, errs)
+		}
+	}
+}
+
 func TestRenderInitRefuses(t *testing.T) {
 	tests := map[string]func(*config.Config){
 		"token":        func(c *config.Config) { c.Cluster.Token = "secret-but-malformed" },
