@@ -104,8 +104,8 @@ func architecture(program []byte) (string, error) {
 	}
 }
 
-// Inspect returns the architecture (a GOARCH) and the digest of a static Linux program. It is an error if the program does not contain the text of
-// version: a program of another architecture cannot be run to ask for it.
+// Inspect returns the architecture (a GOARCH) and the digest of a static Linux program. It is an error if the linker has not set version in it: a program
+// of another architecture cannot be run to ask for it.
 func Inspect(program, version string) (arch, digest string, err error) {
 	data, err := os.ReadFile(program)
 	if err != nil {
@@ -114,7 +114,8 @@ func Inspect(program, version string) (arch, digest string, err error) {
 	if arch, err = architecture(data); err != nil {
 		return "", "", err
 	}
-	if !bytes.Contains(data, []byte(version)) {
+	// Constants, and the versions of modules, have no zero byte at their end. Source: addstrdata of cmd/link/internal/ld/data.go.
+	if !bytes.Contains(data, []byte(version+"\x00")) {
 		return "", "", fmt.Errorf("it is another program or version: it does not contain the text %q", version)
 	}
 	sum := sha256.Sum256(data)

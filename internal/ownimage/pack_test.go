@@ -10,6 +10,7 @@ import (
 	"errors"
 	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"runtime"
 	"strings"
@@ -126,9 +127,10 @@ func TestPackRefuses(t *testing.T) {
 	}
 }
 
-// A program of another architecture cannot be run, so its text is searched for the version.
+// A program of another architecture cannot be run, so its text is searched for the version that the linker has set. The names of other versions in it,
+// and versions that begin like it, do not count.
 func TestInspect(t *testing.T) {
-	file := programtest.Program(t, elf.EM_AARCH64, false, "text v1.2.3 text")
+	file := programtest.Program(t, elf.EM_AARCH64, false, "text v1.2.4 v1.2.3")
 	arch, got, err := ownimage.Inspect(file, "v1.2.3")
 	if err != nil || arch != "arm64" || !strings.HasPrefix(got, "sha256:") {
 		t.Errorf("%s, %s, %v", arch, got, err)
@@ -138,11 +140,35 @@ func TestInspect(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, c := range map[string]struct{ file, version string }{
-		"another version": {file, "v1.2.4"}, "no program": {text, "v1.2.3"}, "no file": {text + "x", "v1.2.3"},
+		"another version": {file, "v1.2.4"}, "a candidate": {linked(t, "v1.2.4-rc.1"), "v1.2.4"}, "no program": {text, "v1.2.3"}, "no file": {text + "x", "v1.2.3"},
 		"another architecture": {programtest.Program(t, elf.EM_RISCV, false, "v1.2.3"), "v1.2.3"},
 	} {
 		if _, _, err := ownimage.Inspect(c.file, c.version); err == nil {
 			t.Errorf("%s: no error", name)
 		}
 	}
+}
+
+// linked returns a program with a version that the linker has set, which names v1.2.4 like the reference of ocadm.
+func linked(t *testing.T, version string) string {
+	t.Helper()
+	dir := t.TempDir()
+	for name, text := range map[string]string{
+		"go.mod":  "module example.org/x\n\ngo 1.24\n",
+		"main.go": "package main\n\nvar version = \"\"\n\nfunc main() { print(version, \"v1.2.4\") }\n",
+	} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c := exec.CommandContext(t.Context(), "go", "build", "-ldflags", "-s -w -X main.version="+version, "-o", "ocadm", ".")
+	c.Dir, c.Env = dir, append(os.Environ(), "GOOS=linux", "GOARCH=arm64", "CGO_ENABLED=0")
+	if out, err := c.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	file := filepath.Join(dir, "ocadm")
+	if arch, _, err := ownimage.Inspect(file, version); err != nil || arch != "arm64" {
+		t.Errorf("%s: %q, %v", version, arch, err)
+	}
+	return file
 }

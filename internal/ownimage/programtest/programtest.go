@@ -12,7 +12,7 @@ import (
 	"testing"
 )
 
-// Program returns an ELF file for a machine, followed by text; with interpreter it requires a dynamic linker.
+// Program returns an ELF file for a machine, followed by text and a zero byte, as the linker ends it; with interpreter it requires a dynamic linker.
 func Program(t testing.TB, machine elf.Machine, interpreter bool, text string) string {
 	t.Helper()
 	h := elf.Header64{Type: uint16(elf.ET_EXEC), Machine: uint16(machine), Version: uint32(elf.EV_CURRENT), Ehsize: 64}
@@ -29,7 +29,7 @@ func Program(t testing.TB, machine elf.Machine, interpreter bool, text string) s
 			t.Fatal(err)
 		}
 	}
-	b.WriteString(text)
+	b.WriteString(text + "\x00")
 	file := filepath.Join(t.TempDir(), "ocadm")
 	if err := os.WriteFile(file, b.Bytes(), 0o755); err != nil {
 		t.Fatal(err)
