@@ -10,6 +10,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
 	"maps"
@@ -90,6 +91,9 @@ type plan struct {
 
 // Create makes the bundle. It changes nothing if the file already has the same content.
 func Create(ctx context.Context, o Options) (Result, error) {
+	if st, err := os.Stat(o.Out); strings.HasSuffix(o.Out, "/") || err == nil && !st.Mode().IsRegular() {
+		return Result{}, notWritten(fmt.Errorf("%s is a directory, a pipe or a device", o.Out))
+	}
 	p, err := o.lookUp(ctx)
 	if err != nil {
 		return Result{}, err

@@ -93,6 +93,9 @@ func notWritten(err error) error {
 	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
 		return finding.Errorf(CodeNoSpace, "The disk is full", "free some space, or give -o a file on a larger disk"+again, "%w", err)
 	}
+	if errors.Is(err, syscall.EFBIG) {
+		return finding.Errorf(CodeNoSpace, "The file system allows no file of this size", "give -o a file on another file system: FAT allows up to 4 GiB", "%w", err)
+	}
 	return finding.Errorf(CodeWrite, "The bundle cannot be written", "give -o a file in a writable directory", "%w", err)
 }
 

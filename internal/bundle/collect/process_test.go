@@ -211,13 +211,25 @@ func TestOneRunAtATime(t *testing.T) {
 // An output that cannot be written is refused before any download.
 func TestNoDirectory(t *testing.T) {
 	s := newSite(t, "amd64")
-	o := s.options(t, []string{"amd64"})
-	o.Out = filepath.Join(o.Out, "no", "such")
-	if err := os.WriteFile(filepath.Dir(filepath.Dir(o.Out)), nil, 0o600); err != nil {
+	dir := t.TempDir()
+	pipe := filepath.Join(dir, "pipe")
+	if err := errors.Join(os.WriteFile(filepath.Join(dir, "file"), nil, 0o600), unix.Mkfifo(pipe, 0o600)); err != nil {
 		t.Fatal(err)
 	}
-	_ = refused(t, o, CodeWrite)
-	if got := s.requests("/m/"); len(got) > 0 {
-		t.Errorf("it downloaded %q", got)
+	for _, out := range []string{filepath.Join(dir, "file", "no", "such"), dir, dir + "/none/", pipe} {
+		o := s.options(t, []string{"amd64"})
+		o.Out = out
+		_ = refused(t, o, CodeWrite)
+		if got := s.requests("/m/"); len(got) > 0 {
+			t.Errorf("%s: it downloaded %q", out, got)
+		}
+	}
+}
+
+// A memory stick with FAT has space, but not for a file of this size.
+func TestTooLargeAFile(t *testing.T) {
+	f := finding.Of(notWritten(&fs.PathError{Op: "write", Path: "/media/stick/ocadm.bundle", Err: syscall.EFBIG}))[0]
+	if f.Code != CodeNoSpace || !strings.Contains(f.Remedy, "4 GiB") {
+		t.Errorf("%+v", f)
 	}
 }
