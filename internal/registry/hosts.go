@@ -30,7 +30,7 @@ type Endpoint struct {
 	Root *url.URL
 	// Mirror marks a server other than the registry itself; requests to it name the registry of the image.
 	Mirror bool
-	// CA holds CA certificates in PEM; if empty, those of the machine are used.
+	// CA holds CA certificates in PEM, in addition to those of the machine.
 	CA []byte
 	// Client holds client certificates and their keys, in PEM.
 	Client     [][2][]byte
@@ -217,7 +217,10 @@ func (e Endpoint) transport(proxy func(*http.Request) (*url.URL, error)) (http.R
 	}
 	t.TLSClientConfig = &tls.Config{InsecureSkipVerify: e.SkipVerify} //nolint:gosec // skip_verify in hosts.toml
 	if len(e.CA) > 0 {
-		pool := x509.NewCertPool()
+		pool, err := x509.SystemCertPool() // a token server or a storage of blobs may have a public authority
+		if err != nil {
+			pool = x509.NewCertPool()
+		}
 		if !pool.AppendCertsFromPEM(e.CA) {
 			return nil, errors.New("its file of authorities contains no certificate")
 		}

@@ -13,8 +13,11 @@ import (
 	"io"
 	"io/fs"
 	"log"
+	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -24,6 +27,8 @@ import (
 	server "github.com/google/go-containerregistry/pkg/registry"
 	"github.com/google/go-containerregistry/pkg/v1/random"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
+
+	"yunion.io/x/ocadm/internal/pki"
 )
 
 const (
@@ -119,6 +124,10 @@ func TestFind(t *testing.T) {
 	mutual.StartTLS()
 	t.Cleanup(mutual.Close)
 	pair := certificate(mutual) + privateKey(t, mutual)
+	trusted := httptest.NewUnstartedServer(serve(t, "library/busybox", false, nil).Config.Handler)
+	trusted.TLS = &tls.Config{Certificates: []tls.Certificate{ofTheMachine(t)}, MinVersion: tls.VersionTLS12}
+	trusted.StartTLS()
+	t.Cleanup(trusted.Close)
 	busy := serve(t, "x", false, always(http.StatusTooManyRequests))
 	headless := func(status int) *httptest.Server {
 		return serve(t, "library/busybox", false, func(h http.Handler) http.Handler {
@@ -161,6 +170,8 @@ func TestFind(t *testing.T) {
 		{"no login", address(closed) + "/library/busybox:v1", nil, "", Denied, "it answered 401"},
 		{"login", address(closed) + "/library/busybox:v1", nil, address(closed), 0, ""},
 		{"login for a path", address(closed) + "/library/busybox:v1", nil, address(closed) + "/library", 0, ""},
+		{"login for an address", address(closed) + "/library/busybox:v1", nil, "https://" + address(closed) + "/v2/", 0, ""},
+		{"login for an address without TLS", address(closed) + "/library/busybox:v1", nil, "http://" + address(closed) + "/", 0, ""},
 		{"login for another path", address(closed) + "/library/busybox:v1", nil, address(closed) + "/other", Denied, "401"},
 		{"login, as docker writes it", address(closed) + "/library/busybox:v1", nil, "https://" + address(closed) + "/v1/", 0, ""},
 		{"login for a pattern", address(closed) + "/library/busybox:v1", nil, strings.Replace(address(closed), "127.", "*.", 1) + "/library", 0, ""},
@@ -185,6 +196,7 @@ func TestFind(t *testing.T) {
 		{"port in a directory's name", "r.invalid:5000/library/busybox:v1", files{"/etc/containerd/certs.d/r.invalid_5000_/hosts.toml": "server = '" + open.URL + "'"}, "", 0, ""},
 		{"unknown authority", image, hub("server = '" + secure.URL + "'"), "", Unreachable, "certificate"},
 		{"authority of its own", image, files{"/etc/containerd/certs.d/docker.io/hosts.toml": "server = '" + secure.URL + "'\nca = '/ca.pem'", "/ca.pem": certificate(secure)}, "", 0, ""},
+		{"authority in addition to the machine's", image, files{"/etc/containerd/certs.d/docker.io/hosts.toml": "server = '" + trusted.URL + "'\nca = '/ca.pem'", "/ca.pem": certificate(secure)}, "", 0, ""},
 		{"authority that is not there", image, hub("server = '" + secure.URL + "'\nca = '/ca.pem'"), "", Unreachable, "/ca.pem"},
 		{"not verified", image, hub("server = '" + secure.URL + "'\nskip_verify = true"), "", 0, ""},
 		{"certificate to show", image, files{"/etc/containerd/certs.d/docker.io/hosts.toml": "server = '" + mutual.URL + "'\nskip_verify = true\nclient = '/pair.pem'", "/pair.pem": pair}, "", 0, ""},
@@ -218,6 +230,25 @@ func TestFind(t *testing.T) {
 			}
 		})
 	}
+}
+
+// ofTheMachine returns a server's certificate that the machine trusts. Go reads the machine's certificates once in a process.
+func ofTheMachine(t *testing.T) tls.Certificate {
+	t.Helper()
+	ca, err := pki.NewCA(time.Now(), "machine", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	leaf, err := pki.Issue(ca, pki.Request{CommonName: "r", IPs: []net.IP{net.IPv4(127, 0, 0, 1)}, Usage: pki.Server, NotBefore: time.Now(), Small: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(t.TempDir(), "ca.crt")
+	if err := os.WriteFile(file, ca.CertPEM(), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("SSL_CERT_FILE", file)
+	return tls.Certificate{Certificate: [][]byte{leaf.Cert.Raw}, PrivateKey: leaf.Key}
 }
 
 func certificate(s *httptest.Server) string {
