@@ -36,6 +36,11 @@ func imageUnavailable(image, registry string, err error) error {
 	return finding.Errorf(CodeImage, fmt.Sprintf("The image %s cannot be downloaded from %s", image, registry), remedy(registry, err)+again, "%w", err)
 }
 
+func noCredentials(host string, err error) error {
+	return finding.Errorf(CodeImage, "The credentials for "+host+" cannot be read",
+		"repair ~/.docker/config.json, or give a file that needs no credential helper (credsStore) with --registry-config"+again, "%w", err)
+}
+
 // remedy returns a remedy for a server's error.
 func remedy(host string, err error) string {
 	var status *fetch.StatusError

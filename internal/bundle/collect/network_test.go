@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"encoding/pem"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -185,6 +186,23 @@ func TestLastingFailures(t *testing.T) {
 				create(t, o)
 			}
 		})
+	}
+}
+
+type withoutHelper struct{}
+
+func (withoutHelper) Resolve(authn.Resource) (authn.Authenticator, error) {
+	return nil, errors.New(`exec: "docker-credential-desktop": executable file not found in $PATH`)
+}
+
+// A missing credential helper is not a registry that cannot be reached.
+func TestNoCredentials(t *testing.T) {
+	s := newSite(t, "amd64")
+	img := imagetest.Image(t, "amd64", imagetest.Layer(t, 1))
+	o := s.options(t, []string{"amd64"}, s.push(t, "x/a:v1", img), s.push(t, "x/b:v1", img))
+	o.Keychain = withoutHelper{}
+	if f := refused(t, o, CodeImage); !strings.Contains(f.Remedy, "--registry-config") || !strings.Contains(f.Cause, "docker-credential-desktop") {
+		t.Errorf("%+v", f)
 	}
 }
 

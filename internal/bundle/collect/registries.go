@@ -129,7 +129,7 @@ func (r *registries) open(ctx context.Context, p place) (*session, error) {
 		}
 		var auth authn.Authenticator
 		if auth, s.err = authn.Resolve(ctx, r.keychain, repo); s.err != nil {
-			s.err = fmt.Errorf("reading the credentials for %s: %w", p.host(), s.err)
+			s.err = noCredentials(p.host(), s.err)
 			return
 		}
 		s.fetcher = r.fetcher
