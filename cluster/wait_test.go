@@ -146,7 +146,7 @@ func TestWaitForAnAnswer(t *testing.T) {
 			if _, following := FollowOperation(ctx, k, client.ObjectKey{Namespace: DefaultNamespace, Name: "a"}, func(*Operation) {}); (apierrors.IsForbidden(following) || apierrors.IsUnauthorized(following)) != (c.took == 0) {
 				t.Errorf("%s: following an operation: %v", name, following)
 			}
-			if told := strings.Contains(last.Unreachable, "no list"); told != (c.took > 0) || told && (last.Name != DefaultName || last.Components == nil) {
+			if shown := strings.Contains(last.Unreachable, "no list"); shown != (c.took > 0) || shown && (last.Name != DefaultName || last.Components == nil) {
 				t.Errorf("%s: reported %+v", name, last)
 			}
 		})

@@ -64,10 +64,11 @@ func newBackupRestore(a *app) *cobra.Command {
 				reading := a.story()
 				r := cluster.Restore{Store: store, Name: name, IDs: ids, MySQL: server, Address: address, Confirm: a.confirm(c, yes, "Nothing was changed"),
 					Watch: reading}
-				if _, err = r.Read(ctx); err != nil {
+				_, err = r.Read(ctx)
+				reading.Close() // the question and the operation follow
+				if err != nil {
 					return err
 				}
-				reading.Close() // the question and the operation follow
 				var end func()
 				r.Recorded, end = a.recorded()
 				defer end()

@@ -84,7 +84,7 @@ func (a *app) kubectl(ctx context.Context, f *podFlags, args ...string) error {
 		return cmp.Or(context.Cause(ctx), err)
 	}
 	switch how, _ := status.Sys().(syscall.WaitStatus); how.Signal() {
-	case syscall.SIGPIPE: // as for other programs, nobody reads the rest
+	case syscall.SIGPIPE: // as for other programs: the reader of the output has ended
 		return nil
 	case syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP: // Ctrl-C reaches it, too
 		return Interrupted(how.Signal())

@@ -35,11 +35,15 @@ func Explain(err error) error {
 	case apierrors.IsForbidden(err):
 		return finding.Errorf("OCA-4205", "The account of the kubeconfig is not allowed to do this",
 			"use an administrator's kubeconfig: --kubeconfig "+AdminKubeconfig, "%w", err)
-	case apierrors.IsServiceUnavailable(err), apierrors.IsTooManyRequests(err), apierrors.IsTimeout(err), apierrors.IsServerTimeout(err),
-		strings.Contains(err.Error(), "etcdserver: "):
+	case Busy(err), strings.Contains(err.Error(), "etcdserver: "):
 		return finding.Errorf("OCA-4203", "The API server cannot serve requests at the moment", "run the command again; if that does not help: ocadm why", "%w", err)
 	}
 	return err
+}
+
+// Busy reports whether the API server answered that it cannot serve a request at the moment.
+func Busy(err error) bool {
+	return apierrors.IsServiceUnavailable(err) || apierrors.IsTooManyRequests(err) || apierrors.IsTimeout(err) || apierrors.IsServerTimeout(err)
 }
 
 // silent returns the finding for an API server that gave no answer. at is the address of the request.

@@ -28,8 +28,16 @@ type KnownHosts string
 // commonly present.
 func (k KnownHosts) Key(t Target) (string, error) {
 	known, lines, err := k.read()
-	if known == nil || err != nil {
+	if err != nil {
 		return "", err
+	}
+	return keyOf(t, known, lines)
+}
+
+// keyOf is like Key, for the result of read.
+func keyOf(t Target, known ssh.HostKeyCallback, lines [][]byte) (string, error) {
+	if known == nil {
+		return "", nil
 	}
 	// With a key that no machine has, the library returns an error that lists the known keys; only the library can read hashed names.
 	other, err := ssh.NewPublicKey(ed25519.PublicKey(make([]byte, ed25519.PublicKeySize)))
@@ -41,8 +49,7 @@ func (k KnownHosts) Key(t Target) (string, error) {
 		return "", nil
 	}
 	keys := slices.DeleteFunc(wanted.Want, func(w knownhosts.KnownKey) bool {
-		_, revoked := errors.AsType[*knownhosts.RevokedError](known(t.hostPort(), &net.TCPAddr{}, w.Key))
-		return revoked || bytes.HasPrefix(bytes.TrimSpace(lines[w.Line-1]), []byte("@cert-authority")) // no machine has this key
+		return revoked(t, known, w.Key) || bytes.HasPrefix(bytes.TrimSpace(lines[w.Line-1]), []byte("@cert-authority")) // no machine has this key
 	})
 	if len(keys) == 0 {
 		return "", nil
@@ -52,6 +59,11 @@ func (k KnownHosts) Key(t Target) (string, error) {
 	}
 	best := slices.MinFunc(keys, func(a, b knownhosts.KnownKey) int { return cmp.Compare(uint(rank(a)), uint(rank(b))) })
 	return strings.TrimSpace(string(ssh.MarshalAuthorizedKey(best.Key))), nil
+}
+
+func revoked(t Target, known ssh.HostKeyCallback, key ssh.PublicKey) bool {
+	_, is := errors.AsType[*knownhosts.RevokedError](known(t.hostPort(), &net.TCPAddr{}, key))
+	return is
 }
 
 // read returns the check of the file and its lines; the check is nil without a file. As in OpenSSH, lines with keys of an unknown type are ignored.
@@ -86,22 +98,20 @@ func (k KnownHosts) read() (known ssh.HostKeyCallback, lines [][]byte, _ error) 
 
 // Add appends a machine's key to the file, mode 0600, unless the file already has one for it. A key that the file revokes is an error.
 func (k KnownHosts) Add(t Target, hostKey string) error {
-	if have, err := k.Key(t); err != nil || have != "" {
+	known, lines, err := k.read()
+	if err != nil {
+		return err
+	}
+	if have, err := keyOf(t, known, lines); err != nil || have != "" {
 		return err
 	}
 	key, _, _, _, err := ssh.ParseAuthorizedKey([]byte(hostKey))
 	if err != nil {
 		return fmt.Errorf("reading the host key of %s: %w", t, err)
 	}
-	known, _, err := k.read()
-	if err != nil {
-		return err
-	}
-	if known != nil {
-		if _, revoked := errors.AsType[*knownhosts.RevokedError](known(t.hostPort(), &net.TCPAddr{}, key)); revoked {
-			return finding.New("OCA-7602", fmt.Sprintf("%s has a revoked host key", t), string(k)+" has its key with @revoked",
-				"give the machine another host key, or remove that line")
-		}
+	if known != nil && revoked(t, known, key) {
+		return finding.New("OCA-7602", fmt.Sprintf("%s has a revoked host key", t), string(k)+" has its key with @revoked",
+			"give the machine another host key, or remove that line")
 	}
 	if err := os.MkdirAll(filepath.Dir(string(k)), 0o700); err != nil {
 		return err

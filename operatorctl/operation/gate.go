@@ -14,6 +14,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/internal/kube"
 	"yunion.io/x/ocadm/internal/mysql"
 	"yunion.io/x/ocadm/internal/wait"
 )
@@ -113,9 +114,8 @@ func (r *Run) reach(ctx context.Context, connect func() error) error {
 func patiently(ctx context.Context, request func() error) error {
 	for began := time.Now(); ; {
 		err := request()
-		var network net.Error
-		unanswered := errors.As(err, &network) || apierrors.IsServiceUnavailable(err) || apierrors.IsTooManyRequests(err) ||
-			apierrors.IsServerTimeout(err) || apierrors.IsTimeout(err) || apierrors.IsInternalError(err)
+		_, network := errors.AsType[net.Error](err)
+		unanswered := network || kube.Busy(err) || apierrors.IsInternalError(err)
 		if !unanswered || time.Since(began) > writeTimeout || wait.Sleep(ctx, tick) != nil {
 			return err
 		}
