@@ -205,7 +205,8 @@ func AddressedFiles(h *host.Host) ([]string, error) {
 func NodeAddress(h *host.Host) netip.Addr {
 	_, rest, _ := strings.Cut(h.Files.Text(kubeletFlagsFile), "--node-ip=")
 	at, _, _ := strings.Cut(rest, " ")
-	address, err := netip.ParseAddr(strings.Trim(strings.TrimSpace(at), `"`))
+	first, _, _ := strings.Cut(strings.Trim(strings.TrimSpace(at), `"`), ",") // one of each family
+	address, err := netip.ParseAddr(first)
 	if err != nil {
 		return netip.Addr{}
 	}

@@ -114,9 +114,13 @@ func ofThisCluster(h *host.Host) error {
 	if same {
 		return nil
 	}
-	return finding.New("OCA-4108", "This machine is a node of another cluster",
-		fmt.Sprintf("its kubelet belongs to %s, whose certificate authority does not match --discovery-token-ca-cert-hash", cluster.Server),
-		"to remove it from that cluster first: ocadm reset").With("hash of that cluster's authority: " + hash)
+	cause, remedy := "whose certificate authority does not match --discovery-token-ca-cert-hash", "to remove it from that cluster first: ocadm reset"
+	if len(h.Config.Join.CACertHashes) == 0 {
+		cause = "and without --discovery-token-ca-cert-hash it cannot be determined whether that is the cluster at " + h.Config.Join.Endpoint
+		remedy = "if it is the same, add --discovery-token-ca-cert-hash " + hash + "; otherwise, " + remedy
+	}
+	return finding.New("OCA-4108", "This machine is a node of another cluster", fmt.Sprintf("its kubelet belongs to %s, %s", cluster.Server, cause), remedy).
+		With("hash of that cluster's authority: " + hash)
 }
 
 // pins reports whether the join command names a hash. Capitals mean the same, as for kubeadm.

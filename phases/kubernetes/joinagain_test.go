@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
+	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/internal/kube"
 	"yunion.io/x/ocadm/phases/host"
 )
@@ -80,6 +81,15 @@ func TestJoinAgainAfterExpiry(t *testing.T) {
 		if !done(name) {
 			t.Errorf("phase %s is not done", name)
 		}
+	}
+	// Without a hash, another name of the control plane may mean the same cluster: a reset would destroy the node for nothing.
+	h.Config.Join.Endpoint, h.Config.Join.CACertHashes = "10.0.0.2", nil
+	if err := OtherCluster(h); err == nil || !strings.Contains(finding.Of(err)[0].Remedy, "add --discovery-token-ca-cert-hash "+Pin(ca.cert)) {
+		t.Errorf("a join without a hash: %v", err)
+	}
+	write(t, h, kubeletFlagsFile, `KUBELET_KUBEADM_ARGS="--node-ip=10.0.0.7,fd00::7 --x=y"`)
+	if a := NodeAddress(h).String(); a != "10.0.0.7" {
+		t.Errorf("a node with two addresses has %s", a)
 	}
 }
 
