@@ -329,11 +329,22 @@ const scriptPath = "/root/ocadm-bootstrap.sh"
 // Expired data do not become valid again.
 const command = "for n in 1 2 3 4 5 6 7 8 9 10; do sh " + scriptPath + " join $n && break; [ $? != 66 ] || break; sleep 30; done; rm -f " + scriptPath
 
-// CloudConfig returns cloud-init user data that run the script at the first boot.
+// unit runs the command at every boot until it has ended once: the power may fail meanwhile.
+const (
+	unitName = "ocadm-bootstrap.service"
+	unit     = "[Unit]\nDescription=Join the cluster of OneCloud\nWants=network-online.target\nAfter=network-online.target\n" +
+		"ConditionPathExists=" + scriptPath + "\n\n[Service]\nType=oneshot\nExecStart=/bin/sh -c '" + command + "'\n\n[Install]\nWantedBy=multi-user.target\n"
+)
+
+// CloudConfig returns cloud-init user data that run the script at the first boot. cloud-init itself never runs a command again that it has started: Semaphores in its
+// cloudinit/helpers.py.
 func CloudConfig(script string) (string, error) {
+	file := func(path, mode, text string) map[string]any {
+		return map[string]any{"path": path, "permissions": mode, "owner": "root:root", "content": text}
+	}
 	data, err := yaml.Marshal(map[string]any{
-		"write_files": []map[string]any{{"path": scriptPath, "permissions": "0600", "owner": "root:root", "content": script}},
-		"runcmd":      [][]string{{"sh", "-c", command}},
+		"write_files": []map[string]any{file(scriptPath, "0600", script), file("/etc/systemd/system/"+unitName, "0644", unit)},
+		"runcmd":      [][]string{{"systemctl", "enable", "--now", unitName}},
 	})
 	if err != nil {
 		return "", err
@@ -344,13 +355,11 @@ func CloudConfig(script string) (string, error) {
 // Ignition returns an Ignition configuration, version 3.4.0, that runs the script at the first boot.
 func Ignition(script string) (string, error) {
 	const mode = 0o600
-	const unit = "[Unit]\nDescription=Join the cluster of OneCloud\nWants=network-online.target\nAfter=network-online.target\n" +
-		"ConditionPathExists=" + scriptPath + "\n\n[Service]\nType=oneshot\nExecStart=/bin/sh -c '" + command + "'\n\n[Install]\nWantedBy=multi-user.target\n"
 	data, err := json.MarshalIndent(map[string]any{
 		"ignition": map[string]any{"version": "3.4.0"},
 		"storage": map[string]any{"files": []map[string]any{{"path": scriptPath, "mode": mode,
 			"contents": map[string]any{"source": "data:;base64," + base64.StdEncoding.EncodeToString([]byte(script))}}}},
-		"systemd": map[string]any{"units": []map[string]any{{"name": "ocadm-bootstrap.service", "enabled": true, "contents": unit}}},
+		"systemd": map[string]any{"units": []map[string]any{{"name": unitName, "enabled": true, "contents": unit}}},
 	}, "", "  ")
 	return string(data) + "\n", err
 }

@@ -304,8 +304,12 @@ func TestFormats(t *testing.T) {
 		Files []struct{ Path, Permissions, Content string } `json:"write_files"`
 		Run   [][]string                                    `json:"runcmd"`
 	}
-	if err := yaml.Unmarshal([]byte(data), &cloud); err != nil || len(cloud.Files) != 1 || cloud.Files[0].Content != script || cloud.Files[0].Permissions != "0600" || !strings.HasPrefix(data, "#cloud-config\n") {
+	if err := yaml.Unmarshal([]byte(data), &cloud); err != nil || len(cloud.Files) != 2 || cloud.Files[0].Content != script || cloud.Files[0].Permissions != "0600" || !strings.HasPrefix(data, "#cloud-config\n") {
 		t.Errorf("%+v, %v", cloud, err)
+	}
+	// A command of cloud-init is not repeated at the next boot; an enabled unit is.
+	if run := strings.Join(cloud.Run[0], " "); run != "systemctl enable --now "+filepath.Base(cloud.Files[1].Path) || !strings.Contains(cloud.Files[1].Content, "ConditionPathExists="+cloud.Files[0].Path) {
+		t.Errorf("cloud-init runs %s", run)
 	}
 	if data, err = Format(script, "ignition"); err != nil {
 		t.Fatal(err)
