@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/mod/semver"
 	"golang.org/x/sys/unix"
+	"k8s.io/apimachinery/pkg/util/version"
 
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/internal/lists"
@@ -25,7 +26,7 @@ func mountChecks() []Check {
 		{Name: "NoExec", Short: "programs can be run from the directories of containers and CNI plugins", Codes: []string{"OCA-1029"}, run: checkNoExec},
 		{Name: "ReadOnly", Short: "the directories that ocadm writes to are writable", Codes: []string{"OCA-1030"}, run: checkReadOnly},
 		{Name: "NetworkDisk", Short: "images, pods and etcd are on a disk of the machine", Codes: []string{"OCA-1031"}, run: checkNetworkDisk},
-		{Name: "FileTypes", Short: "XFS keeps the type of files in directories, which overlayfs needs", Codes: []string{"OCA-1032"}, run: checkFileTypes},
+		{Name: "FileTypes", Short: "the file system of containerd supports overlayfs", Codes: []string{"OCA-1032"}, run: checkFileTypes},
 		{Name: "Inodes", Short: "enough free inodes", Codes: []string{"OCA-1033"}, run: checkInodes},
 		{Name: "EtcdDisk", Short: "the disk of etcd stores data fast enough", Codes: []string{"OCA-1034"}, Applies: onControlPlane, run: checkEtcdDisk},
 		{Name: "LeftMounts", Short: "no volumes of an earlier cluster are mounted", Codes: []string{"OCA-1035"}, run: checkLeftMounts},
@@ -136,7 +137,14 @@ func checkNetworkDisk(_ context.Context, m *machine) []finding.Finding {
 }
 
 func checkFileTypes(ctx context.Context, m *machine) []finding.Finding {
-	on, found := m.mountOf("/var/lib/containerd")
+	const dir = "/var/lib/containerd"
+	on, found := m.mountOf(dir)
+	zfs, err := version.ParseGeneric(strings.TrimSpace(m.h.Files.Text("/sys/module/zfs/version")))
+	_, installed := m.h.Facts.Programs["containerd"] // it may use another snapshotter
+	if !installed && (on.kind == "overlay" || on.kind == "ecryptfs" || on.kind == "zfs" && err == nil && zfs.LessThan(version.MustParseGeneric("2.2"))) {
+		return []finding.Finding{finding.New("OCA-1032", "The file system of "+dir+" does not support overlayfs", fmt.Sprintf("%s is %s, on which containerd cannot make containers", on.at, on.kind),
+			"mount a disk with ext4 or XFS at "+dir+"; for ZFS, version 2.2 or later is enough")}
+	}
 	if !found || on.kind != "xfs" {
 		return nil
 	}

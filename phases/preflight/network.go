@@ -29,7 +29,7 @@ func networkChecks() []Check {
 		{Name: "Ports", Short: "the ports of Kubernetes and the cloud are free", Codes: []string{"OCA-2001"}, run: checkPorts},
 		{Name: "NodeIP", Short: "the node's address is one of the machine's", Codes: []string{"OCA-2002", "OCA-2003"}, run: checkNodeIP},
 		{Name: "SameAddress", Short: "no other machine has the node's address", Codes: []string{"OCA-2026"}, run: checkSameAddress},
-		{Name: "Networks", Short: "pod, service and node networks do not overlap", Codes: []string{"OCA-2004", "OCA-2005"}, Applies: onInit, run: checkNetworks},
+		{Name: "Networks", Short: "pod, service and node networks do not overlap", Codes: []string{"OCA-2004", "OCA-2005"}, run: checkNetworks},
 		{Name: "Firewall", Short: "firewalld and ufw allow the cluster's traffic", Codes: []string{"OCA-2007", "OCA-2008"}, Timeout: 20 * time.Second, run: checkFirewall},
 	}
 }
@@ -204,18 +204,28 @@ func checkNetworks(_ context.Context, m *machine) []finding.Finding {
 	}
 	var nets []network
 	var out []finding.Finding
+	if m.kind == Join && m.ours() && m.initialised() {
+		return nil // it works
+	}
 	for _, s := range []struct{ name, flag, value string }{
 		{"the pod network", "--pod-network-cidr", m.h.Config.Cluster.PodNetworkCIDR},
 		{"the service network", "--service-cidr", m.h.Config.Cluster.ServiceCIDR},
 	} {
 		for cidr := range strings.SplitSeq(s.value, ",") {
 			p, err := netip.ParsePrefix(strings.TrimSpace(cidr))
+			if s.value == "" && m.kind == Join {
+				continue // unknown
+			}
 			if err != nil {
 				out = append(out, finding.New("OCA-2005", fmt.Sprintf("%q is not a network", cidr), s.flag+" must be ADDRESS/BITS", s.flag+" 10.40.0.0/16"))
 				continue
 			}
 			nets = append(nets, network{fmt.Sprintf("%s %s", s.name, p), p})
 		}
+	}
+	remedy := "choose others: --pod-network-cidr, --service-cidr"
+	if m.kind == Join {
+		remedy = "give the interface an address of another network: those of a cluster cannot be changed"
 	}
 	own := len(nets)
 	for _, l := range m.h.Facts.Interfaces {
@@ -229,7 +239,7 @@ func checkNetworks(_ context.Context, m *machine) []finding.Finding {
 		for j := i + 1; j < len(nets); j++ {
 			if nets[i].prefix.Overlaps(nets[j].prefix) {
 				out = append(out, finding.New("OCA-2004", fmt.Sprintf("%s and %s overlap", upperFirst(nets[i].name), nets[j].name),
-					"an address could mean two things", "choose others: --pod-network-cidr, --service-cidr"))
+					"an address could mean two things", remedy))
 			}
 		}
 	}

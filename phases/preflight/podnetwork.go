@@ -20,7 +20,7 @@ func podNetworkChecks() []Check {
 		{Name: "CNI", Short: "no other program's network configuration takes precedence over the pod network's", Codes: []string{"OCA-2009"},
 			Applies: func(_ Kind, c *config.Config) bool { return c.Addons.CNI != config.None }, run: checkCNI},
 		{Name: "Families", Short: "the node has an address of each family of the pod network", Codes: []string{"OCA-2010"},
-			Applies: onInit, run: checkFamilies},
+			run: checkFamilies},
 	}
 }
 
@@ -50,8 +50,8 @@ func checkCNI(_ context.Context, m *machine) []finding.Finding {
 func checkFamilies(_ context.Context, m *machine) []finding.Finding {
 	i, found := m.link()
 	pods, err := config.CIDRs(m.h.Config.Cluster.PodNetworkCIDR)
-	if !found || err != nil {
-		return nil // NodeIP and Networks report it
+	if !found || err != nil || m.kind == Join && m.ours() && m.initialised() {
+		return nil // NodeIP and Networks report it, the networks are unknown, or the node works
 	}
 	for _, pod := range pods {
 		is4 := pod.Addr().Is4()
@@ -59,9 +59,12 @@ func checkFamilies(_ context.Context, m *machine) []finding.Finding {
 			continue
 		}
 		family := map[bool]string{true: "IPv4", false: "IPv6"}[is4]
+		remedy := "give the interface such an address"
+		if m.kind == Init {
+			remedy += ", or remove the network from --pod-network-cidr and --service-cidr"
+		}
 		return []finding.Finding{finding.New("OCA-2010", fmt.Sprintf("The interface %s has no %s address", i.Name, family),
-			fmt.Sprintf("the pod network %s needs one on the interface of the node's address %s, on every node", pod, m.h.Config.Node.IP),
-			"give the interface such an address, or remove the network from --pod-network-cidr and --service-cidr")}
+			fmt.Sprintf("the pod network %s needs one on the interface of the node's address %s, on every node", pod, m.h.Config.Node.IP), remedy)}
 	}
 	return nil
 }

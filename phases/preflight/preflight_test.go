@@ -223,6 +223,10 @@ func TestFindings(t *testing.T) {
 			m.h.Config.Node.IP = "10.98.0.11"
 			m.h.Facts.Interfaces = []host.Interface{{Name: "eth0", Prefixes: []netip.Prefix{netip.MustParsePrefix("10.98.0.11/24")}}}
 		}, []string{"OCA-2004"}, "The service network 10.96.0.0/12 and the network 10.98.0.0/24 of interface eth0 overlap"},
+		"a node in the network of the cluster's pods": {func(_ *testing.T, m *machine) {
+			joins(m)
+			config.OfCluster(m.h.Config, "192.0.0.0/8", "", "")
+		}, []string{"OCA-2004"}, "those of a cluster cannot be changed"},
 		"pod and service network": {func(_ *testing.T, m *machine) { m.h.Config.Cluster.PodNetworkCIDR = "10.100.0.0/16" }, []string{"OCA-2004"}, "overlap"},
 		"own pod network is there": {func(_ *testing.T, m *machine) {
 			m.h.Facts.Interfaces = append(m.h.Facts.Interfaces, host.Interface{Name: "cni0", Prefixes: []netip.Prefix{netip.MustParsePrefix("10.40.0.1/24")}})
@@ -286,6 +290,14 @@ func TestFindings(t *testing.T) {
 			eth0.Prefixes = append(eth0.Prefixes, netip.MustParsePrefix("fe80::1/64"))
 			m.h.Facts.Interfaces = append(m.h.Facts.Interfaces, host.Interface{Name: "eth1", Prefixes: []netip.Prefix{netip.MustParsePrefix("2001:db8::b/64")}})
 		}, []string{"OCA-2010"}, "The interface eth0 has no IPv6 address"},
+		"two families of the cluster, one address": {func(_ *testing.T, m *machine) {
+			joins(m)
+			config.OfCluster(m.h.Config, "10.40.0.0/16,fd40::/48", "10.96.0.0/12,fd96::/112", "")
+		}, []string{"OCA-2010"}, "The interface eth0 has no IPv6 address"},
+		"networks of a cluster that does not answer": {func(_ *testing.T, m *machine) {
+			joins(m)
+			m.h.Config.Cluster.PodNetworkCIDR, m.h.Config.Cluster.ServiceCIDR = "", ""
+		}, nil, ""},
 		"two families, two addresses": {func(_ *testing.T, m *machine) {
 			m.h.Config.Cluster.PodNetworkCIDR, m.h.Config.Cluster.ServiceCIDR = "10.40.0.0/16,fd40::/48", "10.96.0.0/12,fd96::/112"
 			eth0 := &m.h.Facts.Interfaces[0]

@@ -116,6 +116,10 @@ func TestSystemFindings(t *testing.T) {
 		"NFS":                                           {mounted("2 1 0:2 / /var/lib rw - nfs4 store:/a rw\n"), "OCA-1031", "nfs4 of store:/a"},
 		"XFS without types":                             {both(mounted("2 1 8:2 / /var rw - xfs /dev/sda2 rw\n"), says("xfs_info /var", "naming =version 2 bsize=4096 ascii-ci=0 ftype=0\n")), "OCA-1032", "ftype=1"},
 		"XFS":                                           {both(mounted("2 1 8:2 / /var rw - xfs /dev/sda2 rw\n"), says("xfs_info /var", "ftype=1\n")), "", ""},
+		"a live system":                                 {mounted("2 1 0:2 / / rw - overlay overlay rw\n"), "OCA-1032", "/ is overlay"},
+		"a live system with a disk":                     {mounted("2 1 0:2 / / rw - overlay overlay rw\n3 2 8:3 / /var/lib/containerd rw - ext4 /dev/sda3 rw\n"), "", ""},
+		"old ZFS":                                       {both(mounted("2 1 0:2 / / rw - zfs rpool/ROOT rw\n"), file("/sys/module/zfs/version", "2.1.5-1ubuntu6~22.04.4\n")), "OCA-1032", "version 2.2"},
+		"new ZFS":                                       {both(mounted("2 1 0:2 / / rw - zfs rpool/ROOT rw\n"), file("/sys/module/zfs/version", "2.2.2-0ubuntu9\n")), "", ""},
 		"no inodes": {func(_ *testing.T, m *machine) {
 			m.inodes = func(string) (uint64, uint64, error) { return 1 << 20, 500, nil }
 		}, "OCA-1033", "df -i"},
