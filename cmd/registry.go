@@ -5,6 +5,7 @@ package cmd
 import (
 	"cmp"
 	"encoding/json"
+	"fmt"
 	"net/url"
 	"os"
 	"strings"
@@ -25,6 +26,11 @@ func (a *app) registryConfig(cfg *config.Config) error {
 	var credentials registry.Credentials
 	if err == nil {
 		credentials, err = registry.ParseCredentials(raw)
+	}
+	for key, c := range credentials {
+		if c.Password == "" && c.IdentityToken+c.RegistryToken != "" { // kubelet: DockerConfigEntry of pkg/credentialprovider/config.go
+			err = fmt.Errorf("its entry %q has a token, which the kubelet cannot use, and no password", key)
+		}
 	}
 	var all struct {
 		Auths map[string]json.RawMessage `json:"auths"`
