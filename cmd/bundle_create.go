@@ -108,6 +108,9 @@ func (a *app) createBundle(c *cobra.Command, cfg *config.Config, b bundleFlags, 
 			return err
 		}
 		defer func() { err = errors.Join(err, o.Since.Close()) }()
+		if !same(b.since, filepath.Join(filepath.Dir(b.out), filepath.Base(b.since))) {
+			return misused("--since and --output are in different directories", "move or link the earlier bundle to "+filepath.Dir(b.out)+": nodes need both in one directory, too")
+		}
 	}
 	s := a.story()
 	o.Sink = s

@@ -165,6 +165,10 @@ func TestBundle(t *testing.T) {
 		t.Fatalf("%v\n%s", err, out)
 	}
 
+	elsewhere := filepath.Join(t.TempDir(), "new.bundle")
+	if _, err := s.create(t, "-o", elsewhere, "--since", older); len(finding.Of(err)) != 1 || finding.Of(err)[0].Code != "OCA-0401" {
+		t.Errorf("in another directory than the earlier bundle: %v", err)
+	}
 	var l listed
 	if err := json.Unmarshal([]byte(must(t, "bundle", "list", newer, "-o", "json")), &l); err != nil {
 		t.Fatal(err)
