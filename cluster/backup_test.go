@@ -99,14 +99,18 @@ func TestScheduledBackupFollowsTheSchedule(t *testing.T) {
 	}
 }
 
-// TestProofKeepsEtcd checks that another proof of a backup keeps what is known of the snapshot of etcd beside it.
-func TestProofKeepsEtcd(t *testing.T) {
+// TestProofIsRecorded checks that another proof of a backup is noted beside the file, too, and keeps what is known of the snapshot of etcd.
+func TestProofIsRecorded(t *testing.T) {
 	cloud := theCloud("db")
 	credentials := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: cloud.Namespace, Name: cloud.Name + "-credentials"}, Data: map[string][]byte{component.CloudID: []byte("id")}}
 	c := fake.NewClientBuilder().WithScheme(kube.Scheme()).WithObjects(cloud, credentials).Build()
 	info := backup.Info{Name: "a", Header: backup.Header{Cloud: backup.Cloud{ID: "id"}}, Proven: new(time.Now()), Etcd: &backup.Etcd{Name: "a.ocadm-etcd"}}
-	if err := provenNow(t.Context(), c, client.ObjectKeyFromObject(cloud), backup.Dir("/d"), info); err != nil {
+	store := backup.Dir(t.TempDir())
+	if err := provenNow(t.Context(), c, client.ObjectKeyFromObject(cloud), store, info); err != nil {
 		t.Fatal(err)
+	}
+	if kept, err := backup.ReadInfo(t.Context(), store, "a"); err != nil || kept.Proven == nil {
+		t.Errorf("beside the file: %+v %v", kept, err)
 	}
 	history, err := archive.History(t.Context(), c, cloud.Namespace)
 	if err != nil || len(history) != 1 || history[0].Etcd == nil || history[0].Etcd.Name != "a.ocadm-etcd" {

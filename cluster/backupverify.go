@@ -44,13 +44,14 @@ func Verify(ctx context.Context, c client.Client, key *client.ObjectKey, w backu
 	}
 	if key != nil {
 		now := time.Now().UTC().Truncate(time.Second)
-		out.Proven = &now
+		out.Proven, out.Problem = &now, ""
 		return out, provenNow(ctx, c, *key, s, out.Info)
 	}
 	return out, nil
 }
 
-// provenNow records the proof of a backup, if it belongs to this cloud.
+// provenNow records the proof of a backup, if it belongs to this cloud: in the cluster and, if the store can be written, beside the file, because the newest
+// proven backup is never removed.
 func provenNow(ctx context.Context, c client.Client, key client.ObjectKey, s backup.Store, info backup.Info) error {
 	u, err := get(ctx, c, key)
 	if err != nil {
@@ -58,6 +59,12 @@ func provenNow(ctx context.Context, c client.Client, key client.ObjectKey, s bac
 	}
 	id, err := archive.CredentialsID(ctx, c, key)
 	if err != nil || id != info.Cloud.ID {
+		return err
+	}
+	if !info.Unknown {
+		err = backup.WriteInfo(ctx, s, info)
+	}
+	if p := backup.ProblemOf(err); err != nil && p != backup.ReadOnly && p != backup.Refused {
 		return err
 	}
 	return archive.AddRecord(ctx, c, kube.FieldManager, u, backup.Record{Name: info.Name, Place: s.String(), Time: info.Time, Seconds: info.Seconds, Size: info.Size,

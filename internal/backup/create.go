@@ -102,7 +102,7 @@ func (p *Plan) Write(ctx context.Context, w Watcher) (Info, error) {
 	name := FileName(p.Header)
 	info, err := steadily(w, func() (Info, error) { return p.attempt(ctx, w, name, recipients) })
 	if err == nil && p.SkipProof {
-		err = writeInfo(ctx, p.Store, info)
+		err = WriteInfo(ctx, p.Store, info)
 	}
 	return info, err
 }
@@ -123,9 +123,9 @@ func (p *Plan) Prove(ctx context.Context, w Watcher, info *Info) error {
 	}
 	if err := p.prove(ctx, w, info); err != nil {
 		info.Problem = err.Error()
-		return errors.Join(fmt.Errorf("proving backup %s: %w", info.Name, err), writeInfo(context.WithoutCancel(ctx), p.Store, *info))
+		return errors.Join(fmt.Errorf("proving backup %s: %w", info.Name, err), WriteInfo(context.WithoutCancel(ctx), p.Store, *info))
 	}
-	return writeInfo(ctx, p.Store, *info)
+	return WriteInfo(ctx, p.Store, *info)
 }
 
 // RetentionError reports that a backup was made but older ones could not be removed.

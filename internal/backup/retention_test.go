@@ -31,7 +31,7 @@ func TestRetention(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if err := writeInfo(t.Context(), dir, i); err != nil {
+		if err := WriteInfo(t.Context(), dir, i); err != nil {
 			t.Fatal(err)
 		}
 		return i.Name

@@ -108,7 +108,8 @@ func ReadInfo(ctx context.Context, s Store, name string) (Info, error) {
 	return info, nil
 }
 
-func writeInfo(ctx context.Context, s Store, info Info) error {
+// WriteInfo writes the NAME.json beside a file.
+func WriteInfo(ctx context.Context, s Store, info Info) error {
 	text, err := json.MarshalIndent(info, "", "  ")
 	if err != nil {
 		return err
