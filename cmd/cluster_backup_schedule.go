@@ -27,7 +27,8 @@ func newBackupSchedule(a *app) *cobra.Command {
 		Short: "Schedule backups of the cloud",
 		Long: "Sets spec.backup of the cloud: the operator then creates backups at the given times, in a pod that runs its own image, and proves each. Backups\n" +
 			"go to a volume, to a bucket with --to s3://BUCKET/PATH, or to a directory on a node with --to /DIR --node NODE. Values whose flags you\n" +
-			"omit do not change. --off ends the schedule and keeps the backups.",
+			"omit do not change. --off ends the schedule and keeps the backups.\n\n" +
+			"The controller manager of Kubernetes starts them. In a cluster that ocadm created, its time zone is UTC.",
 		Example: "  ocadm cluster backup schedule --at @daily --keep 14 --recipient age1…\n" +
 			"  ocadm cluster backup schedule --to s3://backups/cloud --s3-endpoint s3.example.com\n" +
 			"  ocadm cluster backup schedule --to /srv/backups --node node1\n  ocadm cluster backup schedule --off",
@@ -65,7 +66,7 @@ func newBackupSchedule(a *app) *cobra.Command {
 	}
 	f.add(a, c, nil, "table", "json", "yaml")
 	fs := c.Flags()
-	fs.StringVar(&schedule.At, "at", "", "minute, hour, day, month and weekday, as in '0 2 * * *', or @daily")
+	fs.StringVar(&schedule.At, "at", "", "minute, hour, day, month and weekday, in UTC, as in '0 2 * * *', or @daily")
 	fs.Int32Var(&keep, "keep", 7, "number of backups to keep; 0 keeps all")
 	addRecipientFlag(fs, &recipients)
 	fs.BoolVar(&schedule.Unencrypted, "unencrypted", false, "do not encrypt them: everyone who can read a file can read all passwords")
