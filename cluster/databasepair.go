@@ -199,6 +199,11 @@ func PromoteDatabase(ctx context.Context, c client.Client, namespace string, p P
 			cmp.Or(replica.State.Error, "it is not connected to the primary")), "if it has every change, it takes over by itself within a minute; "+
 			"otherwise bring back the node of the primary, "+primary.Node+", or accept that changes may be lost: ocadm cluster database promote --force")
 	}
+	if serves {
+		if err := undisturbed(ctx, c, namespace, what); err != nil {
+			return s, err
+		}
+	}
 	question := fmt.Sprintf("This makes the server on node %s the primary; connections to the database break", replica.Node)
 	if !inSync {
 		question = fmt.Sprintf("This makes the server on node %s the primary. Events after %s are lost: at least %d that the primary on node %s reported", replica.Node,
@@ -301,8 +306,33 @@ func changeRecord(ctx context.Context, c client.Client, namespace string, change
 	return nil
 }
 
-// ReplicaFits returns an error if no second node could run the replica.
-func ReplicaFits(ctx context.Context, c client.Reader) error {
+// undisturbed returns an error if an operation works on the databases: it would lose its connection, and a restore would leave them half replaced.
+func undisturbed(ctx context.Context, c client.Client, namespace, what string) error {
+	list, err := Operations(ctx, c, namespace, "")
+	if err != nil {
+		return nil //nolint:nilerr // without operators, there are no operations; an account may lack the privileges
+	}
+	for _, o := range list {
+		runs := o.Status.Phase == v1alpha1.OperationRunning || o.Status.Phase == v1alpha1.OperationReverting
+		switch o.Spec.Action {
+		case v1alpha1.ActionUpdate, v1alpha1.ActionRollback, v1alpha1.ActionRehearse, v1alpha1.ActionBackup, v1alpha1.ActionRestore, v1alpha1.ActionMoveDatabase:
+			if runs {
+				return finding.New("OCA-7421", what, fmt.Sprintf("operation %s (%s) uses the database, and would lose its connection", o.Name, o.Spec.Action),
+					"ocadm operation show "+o.Name+"; once it has ended, run the command again")
+			}
+		}
+	}
+	return nil
+}
+
+// ReplicaFits returns an error if no second node could run the replica of the database of a namespace, or the restart of the first server would end an
+// operation.
+func ReplicaFits(ctx context.Context, c client.Client, s DatabaseStatus) error {
+	if s.Record == nil {
+		if err := undisturbed(ctx, c, s.Namespace, "The replica was not added"); err != nil {
+			return err
+		}
+	}
 	var nodes corev1.NodeList
 	if err := c.List(ctx, &nodes, client.MatchingLabels{v1alpha1.NodeRolePrefix + RoleController: v1alpha1.Enable}); err != nil {
 		return fmt.Errorf("listing nodes: %w", err)

@@ -4,6 +4,7 @@ package cluster
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"testing"
 	"time"
@@ -15,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
+	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/internal/dbpair"
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/internal/kube"
@@ -109,6 +111,33 @@ func TestPromotionIsRefused(t *testing.T) {
 		l := &coordinationv1.Lease{}
 		if err := k.Get(t.Context(), client.ObjectKey{Namespace: DefaultNamespace, Name: dbpair.RecordName}, l); err != nil || dbpair.ReadRecord(l).Promote != "" {
 			t.Errorf("%s: the record was changed: %+v, %v", name, l, err)
+		}
+	}
+}
+
+// TestDatabaseOfARunningOperation checks that no command breaks the connection of an operation that works on the databases.
+func TestDatabaseOfARunningOperation(t *testing.T) {
+	pair := databaseObjects(t, inSyncRecord, map[string]dbpair.Member{dbpair.First: primaryMember, dbpair.Second: replicaMember}, bothReady)
+	for name, c := range map[string]struct {
+		action  string
+		phase   v1alpha1.OperationPhase
+		refused bool
+	}{
+		"a restore": {v1alpha1.ActionRestore, v1alpha1.OperationRunning, true}, "an update that reverts": {v1alpha1.ActionUpdate, v1alpha1.OperationReverting, true},
+		"a paused update": {v1alpha1.ActionUpdate, v1alpha1.OperationPaused, false}, "a backup that has ended": {v1alpha1.ActionBackup, v1alpha1.OperationSucceeded, false},
+		"the removal of a machine": {v1alpha1.ActionRemoveMachine, v1alpha1.OperationRunning, false},
+	} {
+		o := &Operation{ObjectMeta: metav1.ObjectMeta{Namespace: DefaultNamespace, Name: "held"}, Spec: v1alpha1.OnecloudOperationSpec{Action: c.action}}
+		o.Status.Phase = c.phase
+		k := databaseClient(t, append(pair, o)...)
+		asked := errors.New("asked")
+		_, err := PromoteDatabase(t.Context(), k, DefaultNamespace, Promotion{Confirm: func(string) error { return asked }})
+		add := ReplicaFits(t.Context(), k, DatabaseStatus{Namespace: DefaultNamespace})
+		for what, err := range map[string]error{"promote": err, "add-replica": add} {
+			f := finding.Of(err)
+			if is := len(f) == 1 && f[0].Code == "OCA-7421" && strings.Contains(f[0].Cause, "held"); is != c.refused {
+				t.Errorf("%s, %s: %v", name, what, err)
+			}
 		}
 	}
 }

@@ -71,7 +71,7 @@ func (a *app) addReplica(ctx context.Context, k client.WithWatch, f *cloudFlags)
 	if err != nil {
 		return s, err
 	}
-	if err := cluster.ReplicaFits(ctx, k); err != nil {
+	if err := cluster.ReplicaFits(ctx, k, s); err != nil {
 		return s, err
 	}
 	cfg := config.Default()
