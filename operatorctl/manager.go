@@ -34,8 +34,8 @@ const (
 	leaseDuration = 15 * time.Second
 	renewDeadline = 10 * time.Second
 	retryPeriod   = time.Second
-	// gracePeriod is the default limit of a graceful stop.
-	gracePeriod = 2 * time.Second
+	// gracePeriod is the default limit of a graceful stop, which rarely takes a second. Its pod has ten.
+	gracePeriod = 7 * time.Second
 )
 
 // managed selects the operator's objects; only those are cached.

@@ -68,7 +68,7 @@ type Options struct {
 	Operations operation.Settings
 	// Options configures the connections to databases and services.
 	effects.Options
-	// Grace limits a graceful stop; 0 means two seconds. Whatever is still running then is cut off, and the next leader waits for the lease.
+	// Grace limits a graceful stop; 0 means seven seconds. Whatever is still running then is cut off, and the next leader waits for the lease.
 	Grace time.Duration
 	Log   *slog.Logger
 

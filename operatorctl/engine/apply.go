@@ -83,10 +83,11 @@ type Applier struct {
 // growAgain is how long to wait before a rejected resize of a claim is retried: its StorageClass may have changed.
 const growAgain = 10 * time.Minute
 
-// writeTimeout limits one write. lastWord limits a write in progress when the operator is stopped: the whole stop may take two seconds.
+// writeTimeout limits one write. lastWord limits a write in progress when the operator is stopped: an API server with a slow disk may need seconds, and the
+// whole stop may take seven.
 const (
 	writeTimeout = 30 * time.Second
-	lastWord     = time.Second
+	lastWord     = 5 * time.Second
 )
 
 // NewApplier returns an Applier.
