@@ -4,6 +4,7 @@ package cmd
 
 import (
 	"fmt"
+	"net/netip"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -67,7 +68,7 @@ func newConfigValidate(a *app) *cobra.Command {
 				return err
 			}
 			run := host.ReadOnly(exec.Machine{})
-			complete(cfg, host.Gather(c.Context(), host.Files{DryRun: true}, run), "") // reads nothing that needs root
+			complete(cfg, host.Gather(c.Context(), host.Files{DryRun: true}, run), "", netip.Addr{}) // reads nothing that needs root
 			if err := config.Validate(cfg, which); err != nil {
 				return err
 			}

@@ -4,12 +4,15 @@ package cmd
 
 import (
 	"bytes"
+	"net/netip"
 	"strings"
 	"testing"
 
 	"yunion.io/x/ocadm/internal/dbpair"
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/internal/ui"
+	"yunion.io/x/ocadm/phases/config"
+	"yunion.io/x/ocadm/phases/host"
 	"yunion.io/x/ocadm/phases/removal"
 )
 
@@ -75,6 +78,22 @@ func TestRemedyForTheDatabaseOfALostNode(t *testing.T) {
 		}
 		if restores := strings.Contains(got+databaseOn(v), "restore"); restores != (c.other == "") {
 			t.Errorf("%s: %q, %q", name, databaseOn(v), got)
+		}
+	}
+}
+
+// A node keeps the address that it has registered, even if another one is the default now, unless the machine has lost it or a flag names another one.
+func TestNodeKeepsItsAddress(t *testing.T) {
+	facts := host.Facts{Address: netip.MustParseAddr("192.0.2.1"), Interfaces: []host.Interface{{Name: "eth0", Prefixes: []netip.Prefix{
+		netip.MustParsePrefix("192.0.2.1/24"), netip.MustParsePrefix("198.51.100.1/24")}}}}
+	for _, c := range []struct{ registered, flag, want string }{
+		{"198.51.100.1", "", "198.51.100.1"}, {"198.51.100.1", "192.0.2.1", "192.0.2.1"}, {"203.0.113.9", "", "192.0.2.1"}, {"", "", "192.0.2.1"},
+	} {
+		cfg := config.Default()
+		cfg.Node.IP = c.flag
+		registered, _ := netip.ParseAddr(c.registered)
+		if complete(&cfg, facts, "", registered); cfg.Node.IP != c.want {
+			t.Errorf("registered %q, flag %q: %s", c.registered, c.flag, cfg.Node.IP)
 		}
 	}
 }

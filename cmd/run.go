@@ -251,7 +251,7 @@ func machine(ctx context.Context, cfg *config.Config, command config.For, rootfs
 	if command == config.ForInit { // clients may use the names of the first init, whose flags are not always given again
 		cfg.Cluster.APIServerCertExtraSANs = append(cfg.Cluster.APIServerCertExtraSANs, was.Names...)
 	}
-	complete(cfg, h.Facts, was.ProxyMode)
+	complete(cfg, h.Facts, was.ProxyMode, kubernetes.NodeAddress(h))
 	if err := config.Validate(cfg, command); err != nil {
 		return nil, err
 	}
@@ -275,9 +275,12 @@ func machine(ctx context.Context, cfg *config.Config, command config.For, rootfs
 	return h, nil
 }
 
-func complete(cfg *config.Config, facts host.Facts, earlierProxyMode string) {
+// complete fills in defaults. A node keeps the address that it has registered, unless the machine has lost it.
+func complete(cfg *config.Config, facts host.Facts, earlierProxyMode string, registered netip.Addr) {
 	m := config.Machine{Hostname: facts.Hostname, ProxyMode: kubernetes.AutoProxyMode(facts.Kernel, earlierProxyMode)}
-	if facts.Address.IsValid() {
+	if _, _, kept := facts.With(registered); kept {
+		m.Address = registered.String()
+	} else if facts.Address.IsValid() {
 		m.Address = facts.Address.String()
 	}
 	own, _ := netip.ParseAddr(cmp.Or(cfg.Node.IP, cfg.Node.AdvertiseAddress, m.Address)) // no interface has the invalid address
@@ -321,7 +324,7 @@ func registeredHost(ctx context.Context) (*host.Host, error) {
 // completeHere fills in defaults from the machine, for a command without the settings of init or join.
 func completeHere(h *host.Host) {
 	asRegistered(h.Config, kubernetes.RegisteredAs(h))
-	complete(h.Config, h.Facts, "")
+	complete(h.Config, h.Facts, "", kubernetes.NodeAddress(h))
 }
 
 func newHost(ctx context.Context, cfg *config.Config, rootfs string) (*host.Host, error) {
