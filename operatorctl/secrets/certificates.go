@@ -73,6 +73,8 @@ type Plan struct {
 	// leaves holds one leaf per Secret, but not that of the service if a user provides the certificate.
 	leaves   []leaf
 	provided *corev1.Secret
+	// renewed is true if etcd's client certificate is not the first one.
+	renewed bool
 }
 
 // leaf is a certificate. data is the stored one if it is kept, nil if a new one must be issued.
@@ -135,9 +137,14 @@ func (w Wanted) Plan(found map[string]*corev1.Secret) (Plan, error) {
 		}
 		request.Small = true // etcd and its clients are written in Go
 		replaced := p.add(found, etcdSecret(w.Cluster, etcdRoles[i]), etcdFile(etcdRoles[i], ".crt"), etcdFile(etcdRoles[i], ".key"), request, names)
-		if replaced && etcdRoles[i] == "client" && p.provided == nil {
-			p.leaves[0].data = nil // most services read the client's only when they start, which a new service certificate causes
+		if etcdRoles[i] != "client" {
+			continue
 		}
+		// Most services read it only when they start, which a new service certificate causes.
+		if replaced && p.provided == nil {
+			p.leaves[0].data = nil
+		}
+		p.renewed = replaced || isRenewed(found[etcdSecret(w.Cluster, etcdRoles[i])])
 	}
 	return p, nil
 }
@@ -240,10 +247,19 @@ func (p Plan) Apply() (Certificates, error) {
 	if err := out.use(service); err != nil {
 		return Certificates{}, err
 	}
+	if p.provided != nil && (p.renewed || ca.rotation != "") { // the supplied certificate stays, so etcd's restart the pods
+		out.CertHash += out.EtcdHash
+	}
 	if p.provided != nil && !p.wanted.Now.Before(out.Status.NotAfter.Time) {
 		out.Status.Message = "the supplied certificate has expired: replace it in Secret " + p.provided.Name
 	}
 	return out, nil
+}
+
+// isRenewed reports whether etcd's client certificate was issued later than its Secret was created.
+func isRenewed(client *corev1.Secret) bool {
+	certs, err := pki.ParseCerts(dataOf(client)[etcdFile("client", ".crt")])
+	return err == nil && len(certs) > 0 && certs[0].NotBefore.After(client.CreationTimestamp.Time)
 }
 
 func (l leaf) issue(ca pki.Pair) (map[string][]byte, time.Time, error) {

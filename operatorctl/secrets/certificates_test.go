@@ -4,11 +4,14 @@ package secrets
 
 import (
 	"bytes"
+	"maps"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"yunion.io/x/ocadm/api/v1alpha1"
 )
 
 // Most services get etcd's client certificate from the identity service when they start, and keep it. A new one reaches them only with a new service
@@ -49,5 +52,44 @@ func TestServiceCertificateFollowsThatOfEtcd(t *testing.T) {
 	delete(found, "default-etcd-client")
 	if again, issued := apply(); !bytes.Equal(again, followed) || bytes.Equal(issued, renewed) {
 		t.Error("a missing client certificate replaces that of the services")
+	}
+}
+
+// A supplied certificate stays the same when etcd's client certificate is renewed. The pods restart all the same, and not before.
+func TestRenewedEtcdCertificateRestartsPodsWithASuppliedOne(t *testing.T) {
+	w := Wanted{Cluster: "default", Namespace: "onecloud", Names: []string{"default-keystone.onecloud.svc"}, Now: b0}
+	found := map[string]*corev1.Secret{}
+	apply := func() Certificates {
+		t.Helper()
+		p, err := w.Plan(found)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c, err := p.Apply()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, s := range c.Secrets {
+			if found[s.Name] == nil {
+				found[s.Name] = &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: s.Name, CreationTimestamp: metav1.NewTime(w.Now)}}
+			}
+			found[s.Name].Data = s.Data
+		}
+		return c
+	}
+	own := apply()
+	supplied := found["default-certs"]
+	supplied.Annotations, supplied.Data = map[string]string{v1alpha1.AnnotationSupplied: "true"}, maps.Clone(supplied.Data)
+	maps.DeleteFunc(found, func(name string, _ *corev1.Secret) bool { return name != supplied.Name })
+	if first := apply(); first.CertHash != own.CertHash || apply().CertHash != first.CertHash {
+		t.Error("the first client certificate restarts all pods")
+	}
+	w.Now = b0.Add(540 * 24 * time.Hour)
+	renewed := apply()
+	if renewed.CertHash == own.CertHash || !renewed.Status.Supplied {
+		t.Error("the pods keep the earlier client certificate")
+	}
+	if apply().CertHash != renewed.CertHash {
+		t.Error("they restart again")
 	}
 }
