@@ -90,7 +90,7 @@ func (d defaults) component(r component.Resolved) error {
 	case component.CronJob:
 		d.set(r.Schedule, key("schedule")...)
 	}
-	if err := d.tolerations(r, key("tolerations")); err != nil {
+	if err := d.tolerations(r, outer); err != nil {
 		return err
 	}
 	if r.Storage != nil {
@@ -107,8 +107,8 @@ func (d defaults) component(r component.Resolved) error {
 	return nil
 }
 
-func (d defaults) tolerations(r component.Resolved, path []string) error {
-	if d.chosen(path...) && !onceDefault(r.Block.Tolerations) {
+func (d defaults) tolerations(r component.Resolved, outer []string) error {
+	if d.tolerates(r.Block, outer) {
 		return nil
 	}
 	list := make([]any, 0, len(r.Tolerations))
@@ -119,6 +119,6 @@ func (d defaults) tolerations(r component.Resolved, path []string) error {
 		}
 		list = append(list, m)
 	}
-	d.force(list, path...)
+	d.force(list, append(outer, "tolerations")...)
 	return nil
 }

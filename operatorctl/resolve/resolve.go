@@ -162,7 +162,7 @@ func resolveOne(k component.Component, c *component.Cluster, spec view, images i
 	r.Replicas = replicas(k, c, spec)
 	r.ReadReplicas = r.Block.SlaveReplicas
 	r.Tolerations = defaultTolerations()
-	if spec.chosen(append(outer, "tolerations")...) && len(r.Block.Tolerations) > 0 && !onceDefault(r.Block.Tolerations) {
+	if spec.tolerates(r.Block, outer) {
 		r.Tolerations = r.Block.Tolerations
 	}
 	if k.Storage != nil {
@@ -266,6 +266,11 @@ func defaultTolerations() []corev1.Toleration {
 		})
 	}
 	return out
+}
+
+// tolerates reports whether a user chose the tolerations of a component, perhaps none: an empty list.
+func (v view) tolerates(b *v1alpha1.ComponentSpec, outer []string) bool {
+	return b.Tolerations != nil && (v.owned == nil || v.owned.Has(append(outer, "tolerations")...)) && !onceDefault(b.Tolerations)
 }
 
 // onceDefault reports whether tolerations are those that the earlier operator wrote into every block. A file saved from it has them, but they lack

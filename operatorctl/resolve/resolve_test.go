@@ -254,17 +254,21 @@ func leaves(at string, m map[string]any) []string {
 }
 
 func TestDefaults(t *testing.T) {
-	cr := cloud(t, "{version: v1, region: cn, keystone: {replicas: 2}, glance: {disable: true}, regionServer: {image: 'r.io/mine:1'}}")
-	owned := owners(t, map[string][]string{"kubectl": {"version", "region", "keystone.replicas", "glance.disable", "regionServer.image"}})
+	cr := cloud(t, "{version: v1, region: cn, keystone: {replicas: 2}, glance: {disable: true}, regionServer: {image: 'r.io/mine:1'}, logger: {tolerations: []}}")
+	theirs := []string{"version", "region", "keystone.replicas", "glance.disable", "regionServer.image", "logger.tolerations"}
+	owned := owners(t, map[string][]string{"kubectl": theirs})
 	f := facts()
 	f.Owned = owned
 	c := resolved(t, cr, f)
+	if none, usual := c.Components["logger"].Tolerations, c.Components["notify"].Tolerations; len(none) > 0 || len(usual) != 3 {
+		t.Errorf("tolerations %v and %v", none, usual)
+	}
 	u, err := resolve.Defaults(cr, c, owned)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for path, want := range map[string]string{
-		"version": "", "region": "", "keystone.replicas": "", "regionServer.image": "", "glance.disable": "", // a user's
+		"version": "", "region": "", "keystone.replicas": "", "regionServer.image": "", "glance.disable": "", "logger.tolerations": "", // a user's
 		"zone": "zone0", "productVersion": "FullStack", "imageRepository": resolve.DefaultRepository, "mysql.port": "3306", "deletionPolicy": "Retain",
 		"keystone.image": resolve.DefaultRepository + "/keystone:v1", "keystone.publicService.nodePort": "30500",
 		"regionServer.replicas": "1", "glance.image": resolve.DefaultRepository + "/glance:v1",
@@ -290,7 +294,7 @@ func TestDefaults(t *testing.T) {
 		t.Fatal(err)
 	}
 	owned = owners(t, map[string][]string{
-		"kubectl":                {"version", "region", "keystone.replicas", "glance.disable", "regionServer.image"},
+		"kubectl":                theirs,
 		v1alpha1.ManagerDefaults: leaves("", spec),
 	})
 	f.Owned = owned
