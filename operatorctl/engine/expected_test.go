@@ -14,14 +14,15 @@ import (
 func TestCacheIsBehindUntilItShowsTheWrite(t *testing.T) {
 	b := newBench(t)
 	lacks, shows := fake.NewClientBuilder().Build(), b.Reader
-	behind := func(namespace string, want bool) time.Time {
+	at := func(namespace, cloud string, want bool) time.Time {
 		t.Helper()
-		is, until, err := b.Behind(t.Context(), namespace)
+		is, until, err := b.Behind(t.Context(), namespace, cloud)
 		if err != nil || is != want {
 			t.Fatalf("behind: %t, %v, want %t", is, err, want)
 		}
 		return until
 	}
+	behind := func(want bool) time.Time { t.Helper(); return at("onecloud", "default", want) }
 	write := func(value string) {
 		t.Helper()
 		if _, err := b.Apply(t.Context(), []client.Object{config(value)}); err != nil {
@@ -30,16 +31,17 @@ func TestCacheIsBehindUntilItShowsTheWrite(t *testing.T) {
 	}
 	write("1")
 	b.Reader = lacks
-	if got, want := behind("onecloud", true), b.clock.Add(patience); !got.Equal(want) {
+	if got, want := behind(true), b.clock.Add(patience); !got.Equal(want) {
 		t.Errorf("until %s, want %s", got, want)
 	}
-	behind("elsewhere", false)
+	at("elsewhere", "default", false)
+	at("onecloud", "other", false) // it need not wait
 	b.clock = b.clock.Add(patience)
-	behind("onecloud", false)
+	behind(false)
 
 	b.Reader = shows
 	write("2")
-	behind("onecloud", false)
+	behind(false)
 
 	// An older version is never trusted, however long the cache shows it.
 	old := config("")
@@ -50,17 +52,17 @@ func TestCacheIsBehindUntilItShowsTheWrite(t *testing.T) {
 	write("3")
 	for range 3 {
 		b.clock = b.clock.Add(patience)
-		if until := behind("onecloud", true); !until.After(b.clock) {
+		if until := behind(true); !until.After(b.clock) {
 			t.Errorf("until %s at %s", until, b.clock)
 		}
 	}
 	// A deletion before our write does not undo it: the write is still expected.
 	b.Forget(KeyOf(old), old.GetResourceVersion())
-	behind("onecloud", true)
+	behind(true)
 	// A later deletion does.
 	if err := b.api.Get(t.Context(), client.ObjectKeyFromObject(old), old); err != nil {
 		t.Fatal(err)
 	}
 	b.Forget(KeyOf(config("")), old.GetResourceVersion())
-	behind("onecloud", false)
+	behind(false)
 }

@@ -4,6 +4,7 @@ package engine
 
 import (
 	"context"
+	"strings"
 	"sync"
 	"time"
 )
@@ -44,13 +45,13 @@ func (r *records) deleted(key Key, version string) {
 	}
 }
 
-// expected returns the versions in a namespace that the cache does not show yet.
-func (r *records) expected(namespace string) map[Key]string {
+// expected returns the versions of a cloud's objects that the cache does not show yet.
+func (r *records) expected(namespace, cloud string) map[Key]string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	out := map[Key]string{}
 	for key, one := range r.of {
-		if key.Namespace == namespace && one.expected != "" {
+		if one.expected != "" && key.Namespace == namespace && strings.HasPrefix(key.Name, cloud+"-") {
 			out[key] = one.expected
 		}
 	}
@@ -101,10 +102,11 @@ func (r record) notToGrow(now time.Time) string {
 // object that was created and deleted in between.
 const patience = 30 * time.Second
 
-// Behind reports whether the cache lacks writes to a namespace: decisions on older versions would be rejected, or would undo our own write. A watch
-// brings the objects; from until on, an object that the cache lacks counts as deleted. An older version is never accepted.
-func (a *Applier) Behind(ctx context.Context, namespace string) (behind bool, until time.Time, err error) {
-	for key, expected := range a.records.expected(namespace) {
+// Behind reports whether the cache lacks writes to a cloud's objects, whose names begin with that of the cloud: decisions on older versions would be
+// rejected, or would undo our own write. A watch brings the objects; from until on, an object that the cache lacks counts as deleted. An older version
+// is never accepted.
+func (a *Applier) Behind(ctx context.Context, namespace, cloud string) (behind bool, until time.Time, err error) {
+	for key, expected := range a.records.expected(namespace, cloud) {
 		o, err := a.cached(ctx, key)
 		if err != nil {
 			return false, until, err

@@ -140,7 +140,7 @@ func older(a, b *v1alpha1.OnecloudCluster) bool {
 // list reads the objects of a cloud from the cache. It returns a *staleCache error while the cache does not show our own writes.
 func (r reader) list(ctx context.Context, cr *v1alpha1.OnecloudCluster) (Live, error) {
 	l := Live{namespace: cr.Namespace, objects: map[engine.Key]client.Object{}}
-	if behind, until, err := r.applier.Behind(ctx, cr.Namespace); err != nil {
+	if behind, until, err := r.applier.Behind(ctx, cr.Namespace, cr.Name); err != nil {
 		return l, fmt.Errorf("reading the cache: %w", err)
 	} else if behind {
 		return l, &staleCache{until}
