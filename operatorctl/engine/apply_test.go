@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -19,6 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	webhook "k8s.io/apiserver/pkg/admission/plugin/webhook/errors"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
@@ -225,6 +227,9 @@ func TestRetryAfterRejectionDependsOnTheCause(t *testing.T) {
 		{"too many requests", apierrors.NewTooManyRequests("slow down", 7), 7 * time.Second, time.Minute},
 		{"quota", apierrors.NewForbidden(schema.GroupResource{Resource: "configmaps"}, "x", errors.New("exceeded quota")), 5 * time.Second, 5 * time.Minute},
 		{"invalid", apierrors.NewInvalid(kind, "x", nil), time.Minute, 30 * time.Minute},
+		{"policy", &apierrors.StatusError{ErrStatus: metav1.Status{Code: http.StatusUnprocessableEntity, Reason: metav1.StatusReasonInvalid, Message: `configmaps "x" is forbidden: ` +
+			"ValidatingAdmissionPolicy 'labels' with binding 'all' denied request: no owner"}}, 5 * time.Second, 5 * time.Minute},
+		{"webhook", webhook.ToStatusErr("validate.kyverno.svc-fail", nil), 5 * time.Second, 5 * time.Minute},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			b := newBench(t)

@@ -64,6 +64,8 @@ func causeOf(err error) cause {
 		return transient
 	case apierrors.IsInvalid(err) && strings.Contains(err.Error(), "already allocated"):
 		return external // a port or an address that another Service has, or that the API server has not released yet
+	case strings.Contains(err.Error(), " denied request: "), strings.Contains(err.Error(), " denied the request"):
+		return external // a policy (by default as "invalid") or a webhook (Kyverno's: as "bad request") that its owner may change
 	case apierrors.IsInvalid(err), apierrors.IsBadRequest(err), apierrors.IsMethodNotSupported(err), apierrors.IsRequestEntityTooLargeError(err):
 		return terminal
 	case apierrors.IsForbidden(err), apierrors.IsUnauthorized(err), apierrors.IsNotFound(err):
