@@ -183,7 +183,10 @@ func (s *settling) sealed() {
 	}
 	for _, field := range []string{"data", "stringData", "binaryData"} {
 		if ok, _ := Holds(s.desired[field], s.live[field]); !ok {
-			s.refuse("it is immutable, but its " + field + " must change")
+			// Deleted, a Secret would take a CA with it, and a ConfigMap the users' options.
+			s.refused = &Refusal{Reason: ReasonImmutable, Err: fmt.Errorf("%s %q: it is immutable, but its %s must change: pause the cloud, run: "+
+				"kubectl -n %s get %s %s -o yaml | sed '/^immutable:/d' | kubectl replace --force -f -, and continue the cloud",
+				s.kind, s.name, field, s.namespace, strings.ToLower(s.kind), s.name)}
 			return
 		}
 	}

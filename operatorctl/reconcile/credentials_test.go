@@ -167,4 +167,8 @@ func TestLostSecretGetsTheNamesOfTheReleaseBack(t *testing.T) {
 	if !strings.Contains(string(config.Data["region.conf"]), "/compute?") {
 		t.Error("region uses another database")
 	}
+	// A deletion of the whole namespace takes the releases, too. The databases to drop are still known.
+	if got := idOf(State{Cloud: b.cloud()}); got != names[component.CloudID] {
+		t.Errorf("without Secret and release, the databases of %q are dropped", got)
+	}
 }

@@ -3,7 +3,6 @@
 package reconcile
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -25,7 +24,6 @@ import (
 	"yunion.io/x/ocadm/operatorctl/component"
 	"yunion.io/x/ocadm/operatorctl/effects"
 	"yunion.io/x/ocadm/operatorctl/engine"
-	"yunion.io/x/ocadm/operatorctl/secrets"
 )
 
 // actor acts on the cluster, and on databases and services.
@@ -246,11 +244,9 @@ func (a actor) clients(m *cloud, s State, cluster component.Cluster, credentials
 	if m.connections == nil {
 		m.connections = effects.NewConnections(a.options)
 	}
-	_, names := secrets.Split(s.Secrets.credentials)
-	id := cmp.Or(names[component.CloudID], string(s.Cloud.UID)) // as in a new Secret
 	return m.connections.For(effects.Access{
 		Cluster: cluster, Credentials: credentials, CAPEM: ca, MySQL: *s.Cloud.Spec.MySQL.DeepCopy(), ClickHouse: *s.Cloud.Spec.Clickhouse.DeepCopy(),
-		Owner:  mysql.Owner{ID: id, Namespace: s.Cloud.Namespace, Name: s.Cloud.Name},
+		Owner:  mysql.Owner{ID: idOf(s), Namespace: s.Cloud.Namespace, Name: s.Cloud.Name},
 		Adopt:  effects.ParseAdoption(s.Cloud.Annotations[v1alpha1.AnnotationAdoptDatabases]),
 		Secret: effects.Secrets(a.direct, s.Cloud.Namespace), SetState: a.setState(s, cluster), Notify: a.notify(s.Cloud),
 	})

@@ -31,7 +31,8 @@ import (
 const abandonDatabases = "databases"
 
 // finalize removes a cloud in reverse order: a component is deleted once all that come after it are gone. Configuration, Services and certificates
-// are deleted with the cloud by their owner reference. Databases, claims and credentials stay unless spec.deletionPolicy is Delete.
+// are deleted with the cloud by their owner reference. Databases, claims and credentials stay unless spec.deletionPolicy is Delete. A deletion that
+// orphans the objects ("kubectl delete --cascade=orphan") leaves all of that.
 func (r *Reconciler) finalize(ctx context.Context, m *cloud, s State) (ctrl.Result, error) {
 	if !controllerutil.ContainsFinalizer(s.Cloud, v1alpha1.Finalizer) {
 		if others := s.Cloud.Finalizers; len(others) > 0 {
@@ -41,6 +42,9 @@ func (r *Reconciler) finalize(ctx context.Context, m *cloud, s State) (ctrl.Resu
 	}
 	if m.last.released == s.Cloud.UID {
 		return ctrl.Result{}, nil // the cache is stale: neither purge the data nor report the end twice
+	}
+	if controllerutil.ContainsFinalizer(s.Cloud, metav1.FinalizerOrphanDependents) {
+		return ctrl.Result{}, r.release(ctx, m, s, "the cloud was deleted with --cascade=orphan: its objects and its data stay, and its pods continue to run")
 	}
 	left := remaining(s, r.acts.catalog)
 	var errs []error
@@ -74,14 +78,19 @@ func (r *Reconciler) finalize(ctx context.Context, m *cloud, s State) (ctrl.Resu
 				err, s.Cloud.Namespace, s.Cloud.Name, v1alpha1.AnnotationAbandon, abandonDatabases))
 		}
 	}
+	return ctrl.Result{}, r.release(ctx, m, s, "all workloads of the cloud were deleted")
+}
+
+// release lets the API server delete the cloud.
+func (r *Reconciler) release(ctx context.Context, m *cloud, s State, note string) error {
 	patch := client.MergeFromWithOptions(s.Cloud.DeepCopy(), client.MergeFromWithOptimisticLock{})
 	controllerutil.RemoveFinalizer(s.Cloud, v1alpha1.Finalizer)
 	if err := r.acts.client.Patch(ctx, s.Cloud, patch, client.FieldOwner(engine.FieldManager)); client.IgnoreNotFound(err) != nil {
-		return ctrl.Result{}, fmt.Errorf("releasing the cloud: %w", err)
+		return fmt.Errorf("releasing the cloud: %w", err)
 	}
 	m.last.released = s.Cloud.UID
-	r.acts.event(s.Cloud, normal("Delete", "Deleted", "all workloads of the cloud were deleted"))
-	return ctrl.Result{}, nil
+	r.acts.event(s.Cloud, normal("Delete", "Deleted", "%s", note))
+	return nil
 }
 
 // reportDeleting reports what is left of a cloud being deleted, and what was removed since the last report.

@@ -5,6 +5,7 @@ package reconcile
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -101,6 +102,19 @@ func TestStuckDeletionNamesPodsLeftBehind(t *testing.T) {
 	b.reconcile()
 	if err := b.api.Get(t.Context(), cloudKey, &v1alpha1.OnecloudCluster{}); client.IgnoreNotFound(err) != nil || err == nil {
 		t.Errorf("the cloud is still there: %v", err)
+	}
+}
+
+// A deletion with --cascade=orphan removes neither workloads nor data, whatever the deletion policy.
+func TestDeletionThatOrphansLeavesEverything(t *testing.T) {
+	b := leaving(t, func(cr *v1alpha1.OnecloudCluster) {
+		cr.Finalizers, cr.Spec.DeletionPolicy = append(cr.Finalizers, metav1.FinalizerOrphanDependents), v1alpha1.Delete
+	}, &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: "default-glance"}}, &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: "default-glance"}})
+	b.reconcile()
+	b.get(&appsv1.Deployment{}, "default-glance")
+	b.get(&corev1.PersistentVolumeClaim{}, "default-glance")
+	if left := b.cloud().Finalizers; !slices.Equal(left, []string{metav1.FinalizerOrphanDependents}) {
+		t.Errorf("finalizers %q", left)
 	}
 }
 

@@ -27,6 +27,7 @@ import (
 func report(s State, d *Desired) (*status.Cloud, []pendingEvent, last) {
 	before, out := s.Cloud.Status, status.Of(s.Cloud, s.Now)
 	out.ObservedGeneration, out.Fixed = s.Cloud.Generation, admission.Fixed(&s.Cloud.Spec)
+	out.Fixed[component.CloudID] = idOf(s)
 	out.Effects, out.Certificates = s.recorded(), d.Certificates.Status
 	seen := observe(s, d)
 	out.Components = nil

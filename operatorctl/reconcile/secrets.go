@@ -3,7 +3,6 @@
 package reconcile
 
 import (
-	"cmp"
 	"context"
 	"crypto/sha256"
 	"fmt"
@@ -87,10 +86,9 @@ func (r reader) gatherCertificates(ctx context.Context, m *cloud, s *State) erro
 }
 
 func wantedCredentials(s State) secrets.Values {
-	v := secrets.Values{ID: string(s.Cloud.UID), Chosen: map[string]string{}}
+	v := secrets.Values{ID: idOf(s), Chosen: map[string]string{}}
 	if now := s.Releases.current; now != nil { // it outlives the Secret
 		v.Names = now.From.CredentialNames
-		v.ID = cmp.Or(v.Names[component.CloudID], v.ID)
 	}
 	for _, one := range s.Catalog.components {
 		v.Keys = append(v.Keys, component.CredentialKeys(one)...)

@@ -3,6 +3,7 @@
 package reconcile
 
 import (
+	"cmp"
 	"maps"
 	"strings"
 	"time"
@@ -172,6 +173,12 @@ func onRecord(cr *v1alpha1.OnecloudCluster) map[string]string {
 		}
 	}
 	return out
+}
+
+// idOf returns the ID with which a cloud marks its databases. The status has it too: namespace and Secret may be deleted together.
+func idOf(s State) string {
+	_, names := secrets.Split(s.Secrets.credentials)
+	return cmp.Or(names[component.CloudID], s.Cloud.Status.Fixed[component.CloudID], string(s.Cloud.UID)) // as in a new Secret
 }
 
 // recorded returns the hashes of the completed effects. Effects that are not planned now (of a disabled component) keep theirs.

@@ -284,7 +284,7 @@ func (a *appliers) sealed() {
 	}
 	a.one(cm.DeepCopy())
 	cm.Data["a"] = "2"
-	a.refused(cm, engine.ReasonImmutable, "it is immutable", "kubectl -n onecloud delete configmap sealed")
+	a.refused(cm, engine.ReasonImmutable, "it is immutable", "kubectl -n onecloud get configmap sealed -o yaml | sed '/^immutable:/d' | kubectl replace --force -f -,")
 	s := &corev1.Secret{ObjectMeta: named("typed"), Type: "example.com/other", Data: map[string][]byte{"a": []byte("1")}}
 	if err := a.c.Create(a.t.Context(), s.DeepCopy()); err != nil {
 		a.t.Fatal(err)
