@@ -27,7 +27,7 @@ func wanted(cloud *v1alpha1.OnecloudCluster, all []*v1alpha1.OnecloudOperation) 
 	if !cloud.Status.HasRun() || in.Revision == 0 || in.Version == "" || cloud.DeletionTimestamp != nil {
 		return nil // it has never run: there is nothing to move from
 	}
-	o := &v1alpha1.OnecloudOperation{Spec: v1alpha1.OnecloudOperationSpec{Cloud: cloud.Name, Requester: "the resource of the cloud"}}
+	o := &v1alpha1.OnecloudOperation{Spec: v1alpha1.OnecloudOperationSpec{Cloud: cloud.Name, Requester: byEdit}}
 	o.Namespace, o.Labels = cloud.Namespace, map[string]string{v1alpha1.LabelOperationCloud: cloud.Name}
 	unfinished := slices.ContainsFunc(all, func(o *v1alpha1.OnecloudOperation) bool {
 		return !o.Status.Phase.Final() && moves(o)
@@ -75,6 +75,22 @@ func unmoved(cloud *v1alpha1.OnecloudCluster, all []*v1alpha1.OnecloudOperation)
 	return all[i]
 }
 
+// byEdit is the requester of an operation that an edit of the cloud requests.
+const byEdit = "the resource of the cloud"
+
+// withdrawn returns an update that an edit requested and that has changed nothing yet, if spec.version has been edited again since; otherwise nil. It is
+// pure.
+func withdrawn(cloud *v1alpha1.OnecloudCluster, all []*v1alpha1.OnecloudOperation) *v1alpha1.OnecloudOperation {
+	for _, o := range all {
+		untouched := o.Status.Rollout == nil || o.Status.Rollout.Undo == ""
+		if untouched && !o.Status.Phase.Final() && o.Status.Phase != v1alpha1.OperationReverting && !cancelled(o) && o.Spec.Requester == byEdit &&
+			o.Spec.Update != nil && o.Spec.Update.Version != cloud.Spec.Version {
+			return o
+		}
+	}
+	return nil
+}
+
 // putBack resets spec.version to that of the current release, after an update that did not move the cloud.
 func (c *Controller) putBack(ctx context.Context, cloud *v1alpha1.OnecloudCluster, o *v1alpha1.OnecloudOperation) error {
 	asked := cloud.Spec.Version
@@ -110,6 +126,10 @@ func (c *Controller) trigger(ctx context.Context, cloud *v1alpha1.OnecloudCluste
 	}
 	if refused := unmoved(cloud, all); refused != nil && !c.AtOnce {
 		return c.putBack(ctx, cloud, refused)
+	}
+	if o := withdrawn(cloud, all); o != nil {
+		c.Events.Eventf(cloud, o, corev1.EventTypeNormal, "UpdateWithdrawn", o.Spec.Action, "operation %s is cancelled: spec.version is %s now", o.Name, cloud.Spec.Version)
+		return SetControl(ctx, c.Client, o, v1alpha1.OperationCancel)
 	}
 	action, as := actionAsked(cloud)
 	if action != "" && !strings.HasPrefix(as, name(cloud.Name, action)) { // any other word is a user's, who may repeat it

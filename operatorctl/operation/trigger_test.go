@@ -123,6 +123,41 @@ func TestRefusedAnnotationIsReported(t *testing.T) {
 	}
 }
 
+// TestWithdrawnEditCancelsTheUpdate: an update that has changed nothing ends if spec.version no longer requests it. It would write its version back.
+func TestWithdrawnEditCancelsTheUpdate(t *testing.T) {
+	for _, c := range []struct {
+		name, version string
+		change        func(*v1alpha1.OnecloudOperation)
+		cancels       bool
+	}{
+		{"as requested", "v4.0.5", nil, false},
+		{"back again", "v4.0.4", nil, true},
+		{"another one", "v4.0.6", nil, true},
+		{"checks run", "v4.0.4", func(o *v1alpha1.OnecloudOperation) { o.Status.Rollout = &v1alpha1.Rollout{Hold: true} }, true},
+		{"the cloud is changed", "v4.0.4", func(o *v1alpha1.OnecloudOperation) { o.Status.Rollout = &v1alpha1.Rollout{Undo: "{}"} }, false},
+		{"reverting", "v4.0.4", func(o *v1alpha1.OnecloudOperation) { o.Status.Phase = v1alpha1.OperationReverting }, false},
+		{"of a command", "v4.0.4", func(o *v1alpha1.OnecloudOperation) { o.Spec.Requester = "admin" }, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			cloud := &v1alpha1.OnecloudCluster{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name}}
+			cloud.Status.Version, cloud.Status.Release, cloud.Spec.Version = "v4.0.4", v1alpha1.ReleaseStatus{Revision: 1, Version: "v4.0.4"}, "v4.0.5"
+			update := wanted(cloud, nil)
+			update.Status.Phase = v1alpha1.OperationRunning
+			if c.change != nil {
+				c.change(update)
+			}
+			cloud.Spec.Version = c.version
+			api := fake.NewClientBuilder().WithScheme(kube.Scheme()).WithObjects(cloud, update).Build()
+			if err := New(Options{Means: Means{Client: api}, Events: &recorder{}}).trigger(t.Context(), cloud, []*v1alpha1.OnecloudOperation{update}); err != nil {
+				t.Fatal(err)
+			}
+			if err := api.Get(t.Context(), client.ObjectKeyFromObject(update), update); err != nil || cancelled(update) != c.cancels {
+				t.Errorf("cancelled %t, %v", cancelled(update), err)
+			}
+		})
+	}
+}
+
 type listener struct{ said string }
 
 func (l *listener) Eventf(_, _ runtime.Object, _, reason, _, note string, args ...any) {
