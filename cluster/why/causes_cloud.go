@@ -99,7 +99,7 @@ func operatorCauses() []Cause {
 				return []Hit{{On: cloud, Evidence: []string{is.Reason + ": " + is.Message}}}
 			}},
 		{ID: "cloud-ca", Code: "OCA-7536", Layer: Operator, Title: "The CA of the cloud cannot be read", Why: "the Secret ${cloud}-certs was edited",
-			Next: "restore Secret ${cloud}-certs, or delete it to get a new CA", Says: regexp.MustCompile(`reading the CA in Secret`), In: Message},
+			Next: "restore Secret ${cloud}-certs, or delete it: the operator makes it again", Says: regexp.MustCompile(`reading the CA in Secret`), In: Message},
 	}
 }
 

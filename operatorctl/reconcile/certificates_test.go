@@ -175,7 +175,8 @@ func TestIngressPresentsTheSuppliedCertificate(t *testing.T) {
 	}
 	own := &corev1.Secret{}
 	b.get(own, "default-certs")
-	before := own.DeepCopy()
+	before, etcd := own.DeepCopy(), &corev1.Secret{}
+	b.get(etcd, "default-etcd-server")
 	own.Annotations = map[string]string{v1alpha1.AnnotationSupplied: "true"}
 	maps.Copy(own.Data, pairData(t, pair, "service")) // tls.crt and tls.key remain the operator's
 	own.Data["ca.crt"] = ca.CertPEM()
@@ -185,9 +186,7 @@ func TestIngressPresentsTheSuppliedCertificate(t *testing.T) {
 	if crt, name := presents(); !bytes.Equal(crt, pair.CertPEM()) {
 		t.Errorf("the Ingress presents another certificate, from %s", name)
 	}
-	b.get(own, "default-certs")
-	own.Annotations, own.Data = nil, before.Data
-	if err := b.api.Update(t.Context(), own); err != nil {
+	if err := b.api.Delete(t.Context(), own); err != nil {
 		t.Fatal(err)
 	}
 	if crt, name := presents(); bytes.Equal(crt, pair.CertPEM()) || name != "default-certs" {
@@ -195,5 +194,12 @@ func TestIngressPresentsTheSuppliedCertificate(t *testing.T) {
 	}
 	if err := b.api.Get(t.Context(), client.ObjectKey{Namespace: own.Namespace, Name: "default-ingress-certs"}, own); !apierrors.IsNotFound(err) {
 		t.Errorf("the copy remains: %v", err)
+	}
+	// Members of etcd with certificates from different CAs would reject each other.
+	now := &corev1.Secret{}
+	b.get(now, "default-etcd-server")
+	b.get(own, "default-certs")
+	if !maps.EqualFunc(now.Data, etcd.Data, bytes.Equal) || !bytes.Equal(own.Data["ca.crt"], before.Data["ca.crt"]) {
+		t.Error("the CA or the certificates of etcd have changed")
 	}
 }

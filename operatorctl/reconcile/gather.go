@@ -131,10 +131,7 @@ func sameServer(a, b *v1alpha1.OnecloudCluster, x, y v1alpha1.DatabaseServer, us
 }
 
 func older(a, b *v1alpha1.OnecloudCluster) bool {
-	if !a.CreationTimestamp.Equal(&b.CreationTimestamp) {
-		return a.CreationTimestamp.Before(&b.CreationTimestamp)
-	}
-	return a.Namespace+"/"+a.Name < b.Namespace+"/"+b.Name
+	return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Namespace+"/"+a.Name, b.Namespace+"/"+b.Name)) < 0
 }
 
 // list reads the objects of a cloud from the cache. It returns a *staleCache error while the cache does not show our own writes.

@@ -67,14 +67,13 @@ func (r reader) gatherCertificates(ctx context.Context, m *cloud, s *State) erro
 	if err := read(ca, corev1.ServiceAccountRootCAKey, true); err != nil {
 		return err
 	}
-	if secrets.IsProvided(s.Secrets.certificates[ca]) {
-		ca = secrets.EtcdCASecret(s.Cloud.Name)
-		if err := read(ca, corev1.ServiceAccountRootCAKey, true); err != nil {
-			return err
-		}
+	own := s.Secrets.certificates[ca]
+	if err := read(secrets.EtcdCASecret(s.Cloud.Name), corev1.ServiceAccountRootCAKey, own == nil || secrets.IsProvided(own)); err != nil {
+		return err
 	}
+	found := len(s.Secrets.certificates) > 0 // without a CA, there is nothing to keep
 	for _, name := range secrets.EtcdSecrets(s.Cloud.Name) {
-		if err := read(name, "", s.Secrets.certificates[ca] != nil); err != nil { // without a CA, there is nothing to keep
+		if err := read(name, "", found); err != nil {
 			return err
 		}
 	}

@@ -8,7 +8,6 @@ import (
 	"strings"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/operatorctl/component"
@@ -36,9 +35,7 @@ func Defaults(cr *v1alpha1.OnecloudCluster, c component.Cluster, owned *Owned) (
 	d.set(DefaultMysqlUser, "mysql", "username")
 	for _, r := range c.Components {
 		if r.Visible && r.Workload.Kind != component.NoWorkload {
-			if err := d.component(r); err != nil {
-				return nil, err
-			}
+			d.component(r)
 		}
 	}
 	u := &unstructured.Unstructured{Object: map[string]any{"spec": d.out}}
@@ -65,7 +62,7 @@ func (d defaults) force(value any, path ...string) {
 	_ = unstructured.SetNestedField(d.out, value, path...) // fails only if a path runs through a scalar; ours do not
 }
 
-func (d defaults) component(r component.Resolved) error {
+func (d defaults) component(r component.Resolved) {
 	at, outer := r.SpecPath(), r.BlockPath()
 	key := func(k ...string) []string { return append(outer, k...) }
 	// An image that a user wrote but did not choose follows the release, whichever manager owns the field.
@@ -79,7 +76,7 @@ func (d defaults) component(r component.Resolved) error {
 		}
 	}
 	if len(outer) < len(at) {
-		return nil // a container's block within that of another component
+		return // a container's block within that of another component
 	}
 	if r.OffByDefault {
 		d.set(true, key("disable")...)
@@ -90,8 +87,12 @@ func (d defaults) component(r component.Resolved) error {
 	case component.CronJob:
 		d.set(r.Schedule, key("schedule")...)
 	}
-	if err := d.tolerations(r, outer); err != nil {
-		return err
+	if !d.tolerates(r.Block, outer) {
+		var list []any
+		for _, t := range r.Tolerations {
+			list = append(list, map[string]any{"key": t.Key, "operator": string(t.Operator), "effect": string(t.Effect)})
+		}
+		d.force(list, key("tolerations")...)
 	}
 	if r.Storage != nil {
 		d.set(r.StorageSize, key("requests", "storage")...)
@@ -104,21 +105,4 @@ func (d defaults) component(r component.Resolved) error {
 			}
 		}
 	}
-	return nil
-}
-
-func (d defaults) tolerations(r component.Resolved, outer []string) error {
-	if d.tolerates(r.Block, outer) {
-		return nil
-	}
-	list := make([]any, 0, len(r.Tolerations))
-	for i := range r.Tolerations {
-		m, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&r.Tolerations[i])
-		if err != nil {
-			return err
-		}
-		list = append(list, m)
-	}
-	d.force(list, append(outer, "tolerations")...)
-	return nil
 }

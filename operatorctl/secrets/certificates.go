@@ -16,7 +16,9 @@ import (
 
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/internal/identity"
+	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/internal/pki"
+	"yunion.io/x/ocadm/internal/wait"
 	"yunion.io/x/ocadm/operatorctl/component"
 	"yunion.io/x/ocadm/operatorctl/engine"
 )
@@ -95,22 +97,19 @@ func CertsSecret(cluster string) string { return cluster + "-" + v1alpha1.Secret
 // IngressSecret returns the name of the Secret with the service certificate for the Ingress, which exists if a user provides that certificate.
 func IngressSecret(cluster string) string { return cluster + "-" + v1alpha1.SecretIngressCerts }
 
-// EtcdCASecret returns the name of the Secret with etcd's own CA, which exists if a user provides the service certificate.
+// EtcdCASecret returns the name of the Secret with the CA of etcd. It is a copy of the CA, and its successor while a user provides the service certificate,
+// or has deleted it: members of etcd with certificates from different CAs reject each other, so a rollout to a new CA would never end.
 func EtcdCASecret(cluster string) string { return cluster + "-etcd-ca" }
 
 // EtcdSecrets returns the names of the Secrets with etcd's certificates.
 func EtcdSecrets(cluster string) []string {
-	var out []string
-	for _, role := range etcdRoles {
-		out = append(out, etcdSecret(cluster, role))
-	}
-	return out
+	return lists.Map(etcdRoles, func(role string) string { return etcdSecret(cluster, role) })
 }
 
 func etcdSecret(cluster, role string) string { return cluster + "-etcd-" + role }
 
 // Plan plans the certificates. found holds the existing Secrets by name. A leaf is renewed at two thirds of its lifetime, or if it lacks a name.
-// Certificates that a user provides are used but never written; etcd, which only services connect to, then has its own CA. Plan is pure.
+// Certificates that a user provides are used but never written; etcd, which only services connect to, then keeps its CA. Plan is pure.
 func (w Wanted) Plan(found map[string]*corev1.Secret) (Plan, error) {
 	p := Plan{wanted: w, caSecret: CertsSecret(w.Cluster)}
 	if s := found[p.caSecret]; IsProvided(s) {
@@ -121,9 +120,12 @@ func (w Wanted) Plan(found map[string]*corev1.Secret) (Plan, error) {
 		p.provided, p.caSecret = s, EtcdCASecret(w.Cluster)
 	}
 	data := dataOf(found[p.caSecret])
-	var err error
-	if p.step, p.ca, err = nextStep(data, w.Now, w.isServed(p.caSecret, data)); err != nil {
-		return p, fmt.Errorf("reading the CA in Secret %q: %w; restore the Secret, or delete it to get a new CA", p.caSecret, err)
+	if len(data[keyCACert]) == 0 {
+		data = dataOf(found[EtcdCASecret(w.Cluster)])
+	}
+	hash, err := engine.Hash(data[keyCACert])
+	if p.step, p.ca, err = nextStep(data, w.Now, err == nil && w.Served[p.caSecret] == hash); err != nil {
+		return p, fmt.Errorf("reading the CA in Secret %q: %w; restore the Secret, or delete it: the operator makes it again", p.caSecret, err)
 	}
 	if p.provided == nil {
 		request := pki.Request{CommonName: "service", Usage: pki.Server}
@@ -147,11 +149,6 @@ func (w Wanted) Plan(found map[string]*corev1.Secret) (Plan, error) {
 		p.renewed = replaced || isRenewed(found[etcdSecret(w.Cluster, etcdRoles[i])])
 	}
 	return p, nil
-}
-
-func (w Wanted) isServed(secret string, data map[string][]byte) bool {
-	hash, err := engine.Hash(data[keyCACert])
-	return err == nil && w.Served[secret] == hash
 }
 
 func (w Wanted) etcdNames() []string {
@@ -211,15 +208,16 @@ func (p Plan) Apply() (Certificates, error) {
 		RenewAt: ca.next(), Trust: map[string]string{p.caSecret: hash}, Rotating: map[string]bool{p.caSecret: ca.rotation != ""},
 		Secrets: []Secret{{p.caSecret, ca.data}}, Status: v1alpha1.CertificatesStatus{Message: ca.rotation},
 	}
+	if p.provided == nil {
+		out.Secrets = append(out.Secrets, Secret{EtcdCASecret(p.wanted.Cluster), maps.Clone(ca.data)})
+	}
 	etcdHash := map[string][]byte{"ca": ca.trust}
 	for _, l := range p.leaves {
 		data, renewAt, err := l.issue(ca.pair)
 		if err != nil {
 			return Certificates{}, fmt.Errorf("issuing the certificate in Secret %q: %w", l.secret, err)
 		}
-		if renewAt.Before(out.RenewAt) {
-			out.RenewAt = renewAt
-		}
+		out.RenewAt = wait.Earliest(out.RenewAt, renewAt)
 		if l.secret == p.caSecret {
 			maps.Copy(ca.data, data)
 			ca.data[corev1.TLSCertKey], ca.data[corev1.TLSPrivateKeyKey] = data[keyServiceCert], data[keyServiceKey]

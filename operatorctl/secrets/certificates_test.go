@@ -55,8 +55,8 @@ func TestServiceCertificateFollowsThatOfEtcd(t *testing.T) {
 	}
 }
 
-// A supplied certificate stays the same when etcd's client certificate is renewed. The pods restart all the same, and not before.
-func TestRenewedEtcdCertificateRestartsPodsWithASuppliedOne(t *testing.T) {
+// Supplied certificates come and go without a change of etcd's. When etcd's client certificate is renewed, the pods restart all the same, and not before.
+func TestSuppliedCertificateAndThoseOfEtcd(t *testing.T) {
 	w := Wanted{Cluster: "default", Namespace: "onecloud", Names: []string{"default-keystone.onecloud.svc"}, Now: b0}
 	found := map[string]*corev1.Secret{}
 	apply := func() Certificates {
@@ -78,9 +78,18 @@ func TestRenewedEtcdCertificateRestartsPodsWithASuppliedOne(t *testing.T) {
 		return c
 	}
 	own := apply()
-	supplied := found["default-certs"]
-	supplied.Annotations, supplied.Data = map[string]string{v1alpha1.AnnotationSupplied: "true"}, maps.Clone(supplied.Data)
+	supplied := found["default-certs"].DeepCopy()
+	supplied.Annotations = map[string]string{v1alpha1.AnnotationSupplied: "true"}
+	found[supplied.Name] = supplied
+	if kept := apply(); kept.EtcdHash != own.EtcdHash {
+		t.Error("the supplied certificate replaces those of etcd, whose members would reject each other")
+	}
+	delete(found, supplied.Name)
+	if back := apply(); back.EtcdHash != own.EtcdHash || back.CertHash == own.CertHash || back.Status.Supplied {
+		t.Error("the deletion of the supplied certificate replaces those of etcd")
+	}
 	maps.DeleteFunc(found, func(name string, _ *corev1.Secret) bool { return name != supplied.Name })
+	found[supplied.Name] = supplied
 	if first := apply(); first.CertHash != own.CertHash || apply().CertHash != first.CertHash {
 		t.Error("the first client certificate restarts all pods")
 	}

@@ -327,8 +327,8 @@ func TestSecrets(t *testing.T) {
 	t.Run("the certificates are deleted", func(t *testing.T) {
 		old := w.secrets(t)
 		lose("default-certs")
-		if now := w.secrets(t); now["default-certs/ca.crt"] == old["default-certs/ca.crt"] || now["default-credentials/"+"glance.database-password"] != old["default-credentials/"+"glance.database-password"] {
-			t.Error("another CA was expected, and the same credentials")
+		if now := w.secrets(t); now["default-certs/ca.crt"] != old["default-certs/ca.crt"] || now["default-certs/service.crt"] == old["default-certs/service.crt"] || now["default-credentials/"+"glance.database-password"] != old["default-credentials/"+"glance.database-password"] {
+			t.Error("the same CA was expected, another certificate, and the same credentials")
 		}
 	})
 	t.Run("a certificate is edited", func(t *testing.T) {
