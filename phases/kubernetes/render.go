@@ -19,6 +19,7 @@ import (
 	kubeletv1beta1 "k8s.io/kubelet/config/v1beta1"
 	bootstraptokenv1 "k8s.io/kubernetes/cmd/kubeadm/app/apis/bootstraptoken/v1"
 	kubeadmv1beta4 "k8s.io/kubernetes/cmd/kubeadm/app/apis/kubeadm/v1beta4"
+	"k8s.io/kubernetes/cmd/kubeadm/app/features"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/yaml"
 
@@ -84,9 +85,9 @@ func initConfiguration(c *config.Config) (kubeadmv1beta4.InitConfiguration, erro
 }
 
 func clusterConfiguration(c *config.Config) (kubeadmv1beta4.ClusterConfiguration, error) {
-	gates, err := featureGates(c.Cluster.FeatureGates)
+	gates, err := features.NewFeatureGate(&features.InitFeatureGates, c.Cluster.FeatureGates)
 	if err != nil {
-		return kubeadmv1beta4.ClusterConfiguration{}, err
+		return kubeadmv1beta4.ClusterConfiguration{}, fmt.Errorf("reading the feature gates: %w", err)
 	}
 	controllers := component(
 		"kube-api-qps", clientQPS,
@@ -252,22 +253,6 @@ func certSANs(c *config.Config) []string {
 		}
 	}
 	return sans
-}
-
-func featureGates(s string) (map[string]bool, error) {
-	if s == "" {
-		return nil, nil
-	}
-	gates := map[string]bool{}
-	for pair := range strings.SplitSeq(s, ",") {
-		k, v, ok := strings.Cut(strings.TrimSpace(pair), "=")
-		on, err := strconv.ParseBool(v)
-		if !ok || err != nil {
-			return nil, fmt.Errorf("reading feature gate %q: want NAME=true or NAME=false", pair)
-		}
-		gates[k] = on
-	}
-	return gates, nil
 }
 
 func localAPIEndpoint(c *config.Config) kubeadmv1beta4.APIEndpoint {
