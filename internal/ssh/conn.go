@@ -9,6 +9,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"net"
+	"os"
 	"strings"
 	"syscall"
 	"time"
@@ -19,9 +20,11 @@ import (
 	"yunion.io/x/ocadm/internal/wait"
 )
 
-// A machine that does not answer within dialTimeout counts as unreachable; one that misses two keep-alives counts as gone.
+// A machine that does not answer within dialTimeout counts as unreachable; one that misses two keep-alives counts as gone. sshd may take long for a login: it looks up
+// the name of the client at name servers that do not answer, and PAM waits for its own services. It gives up after 120 s. Source: sshd_config(5).
 const (
 	dialTimeout  = 20 * time.Second
+	loginTimeout = 100 * time.Second
 	aliveEvery   = 15 * time.Second
 	aliveTimeout = 30 * time.Second
 )
@@ -96,7 +99,7 @@ func login(ctx context.Context, t Target, dial DialFunc, shown *string) (*ssh.Cl
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
+	ctx, cancel := context.WithTimeout(ctx, loginTimeout)
 	defer cancel()
 	c, err := handshake(ctx, t, dial, cfg)
 	var first *errHostKey
@@ -140,7 +143,12 @@ func handshake(ctx context.Context, t Target, dial DialFunc, cfg *ssh.ClientConf
 }
 
 func connect(ctx context.Context, t Target, dial DialFunc, cfg *ssh.ClientConfig) (*ssh.Client, error) {
-	conn, err := dial(ctx, "tcp", t.hostPort())
+	dialing, cancel := context.WithTimeout(ctx, dialTimeout)
+	conn, err := dial(dialing, "tcp", t.hostPort())
+	cancel()
+	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, os.ErrDeadlineExceeded) {
+		return nil, fmt.Errorf("no answer within %s", dialTimeout)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -177,7 +185,8 @@ func explain(ctx context.Context, t Target, err error) error {
 	if cause := context.Cause(ctx); cause != nil && !errors.Is(cause, context.DeadlineExceeded) {
 		return cause
 	} else if cause != nil {
-		err = fmt.Errorf("no answer within %s", dialTimeout)
+		return finding.New("OCA-7601", fmt.Sprintf("%s accepts connections, but does not complete a login", t), fmt.Sprintf("it did not within %s", loginTimeout),
+			"on the machine, find what sshd waits for: journalctl -u ssh -u sshd; often it is a name server that does not answer: set UseDNS no in /etc/ssh/sshd_config")
 	}
 	return finding.Errorf("OCA-7601", fmt.Sprintf("%s cannot be reached over SSH", t),
 		"check that the machine runs, its address and port, and that no firewall blocks the connection", "%w", err)

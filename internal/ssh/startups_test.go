@@ -9,7 +9,11 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
+
+	gossh "golang.org/x/crypto/ssh"
+	"google.golang.org/grpc/test/bufconn"
 
 	"yunion.io/x/ocadm/test/sshserver"
 )
@@ -64,4 +68,39 @@ func TestClosedAtOnce(t *testing.T) {
 	target := listen(t, func(c net.Conn) { _ = c.Close() })
 	_, err := Dial(t.Context(), target, nil)
 	wantCode(t, err, "OCA-7601", "handshake failed")
+}
+
+// TestSlowLogin checks that a login may take longer than a connection: sshd waits for name servers that do not answer.
+func TestSlowLogin(t *testing.T) {
+	private, _ := sshserver.NewKey(t)
+	host, err := gossh.ParsePrivateKey(private)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for takes, code := range map[time.Duration]string{45 * time.Second: "", time.Hour: "OCA-7601"} {
+		synctest.Test(t, func(t *testing.T) {
+			cfg := &gossh.ServerConfig{PublicKeyCallback: func(gossh.ConnMetadata, gossh.PublicKey) (*gossh.Permissions, error) {
+				time.Sleep(takes)
+				return nil, nil
+			}}
+			cfg.AddHostKey(host)
+			server := bufconn.Listen(1 << 16) // a connection without the kernel, whose waits the test's clock skips
+			go func() {
+				if far, err := server.Accept(); err == nil {
+					_, _, _, _ = gossh.NewServerConn(far, cfg)
+				}
+			}()
+			c, err := Dial(t.Context(), Target{Address: "192.0.2.1", Credentials: Credentials{Key: private}}, func(ctx context.Context, _, _ string) (net.Conn, error) {
+				return server.DialContext(ctx)
+			})
+			if code != "" {
+				wantCode(t, err, code, "does not complete a login")
+			} else if err != nil {
+				t.Errorf("a login of %s: %v", takes, err)
+			} else {
+				c.Close()
+			}
+			time.Sleep(2 * takes) // the server ends
+		})
+	}
 }

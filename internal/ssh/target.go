@@ -125,7 +125,7 @@ func (t Target) config(shown *string) (*ssh.ClientConfig, error) {
 		}
 	}
 	return &ssh.ClientConfig{
-		User: t.user(), Auth: auth, HostKeyAlgorithms: algorithms(kind), Timeout: dialTimeout, ClientVersion: "SSH-2.0-ocadm",
+		User: t.user(), Auth: auth, HostKeyAlgorithms: algorithms(kind), ClientVersion: "SSH-2.0-ocadm",
 		HostKeyCallback: func(_ string, _ net.Addr, key ssh.PublicKey) error {
 			key = bare(key)
 			if got := ssh.FingerprintSHA256(key); want != "" && got != want {
