@@ -98,18 +98,8 @@ func announce() step {
 	}
 }
 
-// add creates the resource and the Secrets that it names, unless they exist.
+// add creates the resource unless it exists, and writes the Secrets with its logins, which the file may have changed.
 func (n *node) add(ctx context.Context, k client.Client, report workflow.Reporter) error {
-	m := n.resource()
-	live := &v1alpha1.OnecloudMachine{}
-	err := k.Get(ctx, client.ObjectKeyFromObject(m), live)
-	if client.IgnoreNotFound(err) != nil {
-		return fmt.Errorf("reading machine %s: %w", m.Name, err)
-	}
-	if err == nil {
-		n.object = live
-		return n.update(ctx, k, m, report)
-	}
 	t, err := n.target(n.m)
 	if err != nil {
 		return err
@@ -123,6 +113,16 @@ func (n *node) add(ctx context.Context, k client.Client, report workflow.Reporte
 		if way.JumpHost.CredentialsSecretName, err = n.login(ctx, k, true); err != nil {
 			return err
 		}
+	}
+	m := n.resource()
+	live := &v1alpha1.OnecloudMachine{}
+	err = k.Get(ctx, client.ObjectKeyFromObject(m), live)
+	if client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("reading machine %s: %w", m.Name, err)
+	}
+	if err == nil {
+		n.object = live
+		return n.update(ctx, k, m, report)
 	}
 	m = m.DeepCopy()
 	m.Spec.Infrastructure.SSH = way

@@ -8,7 +8,13 @@ import (
 	"reflect"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+
+	"yunion.io/x/ocadm/internal/kube"
 	"yunion.io/x/ocadm/internal/ssh"
+	"yunion.io/x/ocadm/internal/workflow"
 )
 
 // Secrets with the same name have the same content, and those of a fleet keep its name.
@@ -50,6 +56,27 @@ func TestLoginSecrets(t *testing.T) {
 		jump, of, err := f.loginSecret(m, true)
 		if err != nil || jump != c.jump || jump == login && !reflect.DeepEqual(data, of) {
 			t.Errorf("%s: jump host %q, %v", name, jump, err)
+		}
+	}
+}
+
+// A login that was changed in the file reaches the Secret of a machine that is already in the cloud, because the operator logs in with it.
+func TestChangedLogin(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "password")
+	f := &Fleet{Options: Options{Spec: &Spec{Name: "f", SSH: Login{PasswordFile: file}}, Secret: func(...string) {}}, hosts: ssh.KnownHosts(file + "-hosts")}
+	n := &node{Fleet: f, m: &Machine{Name: "a", Address: "192.0.2.1"}, role: roleWorker}
+	k := fake.NewClientBuilder().WithScheme(kube.Scheme()).WithObjects(n.resource()).Build()
+	for _, password := range []string{"first", "second"} {
+		if err := os.WriteFile(file, []byte(password), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		s := &corev1.Secret{}
+		namespace, _ := f.Spec.Cloud()
+		if err := n.add(t.Context(), k, workflow.Discard{}); err != nil {
+			t.Fatal(err)
+		}
+		if err := k.Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: "f-login"}, s); err != nil || string(s.Data["password"]) != password {
+			t.Errorf("%s: %q, %v", password, s.Data, err)
 		}
 	}
 }
