@@ -66,9 +66,11 @@ gzip -dc "$tmp/$name.tar.gz" | tar -x -f - -C "$tmp" "$name/ocadm" || fail "$nam
 
 # A rename can replace a running program; writing to it would fail.
 new=$dir/.ocadm.$$
-if ! { cp "$tmp/$name/ocadm" "$new" && chmod 0755 "$new" && mv -f "$new" "$dir/ocadm"; }; then
+if ! { cp "$tmp/$name/ocadm" "$new" && chmod 0755 "$new"; }; then
 	fail "$dir/ocadm cannot be written"
 fi
+installed=$("$new" version -o short) || fail "programs in $dir do not run: is it mounted noexec? Set OCADM_INSTALL_DIR to another directory"
+mv -f "$new" "$dir/ocadm" || fail "$dir/ocadm cannot be written"
 new=
-echo "Installed $("$dir/ocadm" version -o short) as $dir/ocadm" >&2
+echo "Installed $installed as $dir/ocadm" >&2
 }

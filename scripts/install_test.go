@@ -149,6 +149,7 @@ func TestInstall(t *testing.T) {
 		"no scheme":            {files: good, programs: x86, env: []string{"OCADM_URL=127.1:1"}, want: "set OCADM_ALLOW_HTTP=1"},
 		"TLS, in capitals":     {files: good, programs: x86, env: []string{"OCADM_URL=HTTPS://127.1:1"}, want: "SHA256SUMS cannot be downloaded"},
 		"no TLS, accepted":     {files: good, programs: x86, env: []string{"OCADM_URL=http://127.1:1", "OCADM_ALLOW_HTTP=1"}, want: "SHA256SUMS cannot be downloaded"},
+		"mounted noexec":       {files: good, programs: map[string]string{"uname": x86["uname"], "chmod": "exec " + lookPath("chmod") + ` 0644 "$2"`}, want: "is it mounted noexec?"},
 		"no permission":        {dir: "/usr/local/bin", want: "/usr/local/bin is not writable: run this as root"},
 		"no such directory":    {dir: "/proc/none", want: "/proc/none cannot be created"},
 	} {

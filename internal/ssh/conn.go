@@ -9,7 +9,6 @@ import (
 	"io"
 	"math/rand/v2"
 	"net"
-	"os"
 	"strings"
 	"syscall"
 	"time"
@@ -146,8 +145,8 @@ func connect(ctx context.Context, t Target, dial DialFunc, cfg *ssh.ClientConfig
 	dialing, cancel := context.WithTimeout(ctx, dialTimeout)
 	conn, err := dial(dialing, "tcp", t.hostPort())
 	cancel()
-	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, os.ErrDeadlineExceeded) {
-		return nil, fmt.Errorf("no answer within %s", dialTimeout)
+	if slow, ok := errors.AsType[net.Error](err); ok && slow.Timeout() {
+		err = fmt.Errorf("no answer within %s", dialTimeout)
 	}
 	if err != nil {
 		return nil, err
@@ -172,15 +171,16 @@ func explain(ctx context.Context, t Target, err error) error {
 	switch {
 	case err == nil:
 		return nil
-	case errors.As(err, &other):
-		return finding.New("OCA-7602", fmt.Sprintf("%s has a different host key", t), other.Error(),
+	case errors.As(err, &other), noCommonKey(err):
+		cause := "it has no key of the pinned type"
+		if other != nil {
+			cause = other.Error()
+		}
+		return finding.New("OCA-7602", fmt.Sprintf("%s has a different host key", t), cause,
 			"if the machine was reinstalled, write its new key to spec.infrastructure.ssh.hostKey; otherwise another machine may have taken its place")
 	case strings.Contains(err.Error(), "unable to authenticate"):
 		return finding.New("OCA-7603", fmt.Sprintf("%s refuses the login", t), "it accepts neither the key nor the password of the Secret",
 			"add the public key to authorized_keys of the user, or correct the Secret")
-	case noCommonKey(err):
-		return finding.New("OCA-7602", fmt.Sprintf("%s has a different host key", t), "it has no key of the pinned type",
-			"if the machine was reinstalled, write its new key to spec.infrastructure.ssh.hostKey")
 	}
 	if cause := context.Cause(ctx); cause != nil && !errors.Is(cause, context.DeadlineExceeded) {
 		return cause

@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"io"
 	"strings"
-	"sync"
 	"time"
 
 	"golang.org/x/crypto/ssh"
@@ -105,15 +104,9 @@ func (c *Conn) run(ctx context.Context, line string, stdin io.Reader, onLine fun
 	defer s.Close() //nolint:errcheck // the session has ended, or the connection is gone
 	var tail tail
 	s.Stderr = &tail
-	out, err := s.StdoutPipe()
-	if err != nil {
-		return Result{}, c.broken(ctx, err)
-	}
-	in, err := s.StdinPipe()
-	if err != nil {
-		return Result{}, c.broken(ctx, err)
-	}
-	if err := s.Start(line); err != nil {
+	out, noOut := s.StdoutPipe()
+	in, noIn := s.StdinPipe()
+	if err := cmp.Or(noOut, noIn, s.Start(line)); err != nil {
 		return Result{}, c.broken(ctx, err)
 	}
 	go func() { // a command may exit without reading everything
@@ -172,15 +165,10 @@ func readLines(in io.Reader, onLine func(string)) {
 // tailBytes is how much of the end of standard error is kept.
 const tailBytes = 4 << 10
 
-// tail keeps the end of what is written to it.
-type tail struct {
-	mu  sync.Mutex
-	end []byte
-}
+// tail keeps the end of what is written to it. It is complete when the session has ended.
+type tail struct{ end []byte }
 
 func (t *tail) Write(p []byte) (int, error) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
 	if t.end = append(t.end, p...); len(t.end) > tailBytes {
 		t.end = append([]byte(nil), t.end[len(t.end)-tailBytes:]...)
 	}
@@ -188,7 +176,5 @@ func (t *tail) Write(p []byte) (int, error) {
 }
 
 func (t *tail) String() string {
-	t.mu.Lock()
-	defer t.mu.Unlock()
 	return strings.TrimSpace(strings.ToValidUTF8(string(t.end), "�"))
 }

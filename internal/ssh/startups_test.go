@@ -6,6 +6,7 @@ import (
 	"context"
 	"io"
 	"net"
+	"os"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -68,6 +69,17 @@ func TestClosedAtOnce(t *testing.T) {
 	target := listen(t, func(c net.Conn) { _ = c.Close() })
 	_, err := Dial(t.Context(), target, nil)
 	wantCode(t, err, "OCA-7601", "handshake failed")
+}
+
+// TestSilent checks that a machine that does not answer is reported as such.
+func TestSilent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, err := Dial(t.Context(), Target{Address: "192.0.2.1", Credentials: Credentials{Password: "x"}}, func(ctx context.Context, _, _ string) (net.Conn, error) {
+			<-ctx.Done()
+			return nil, &net.OpError{Op: "dial", Err: os.ErrDeadlineExceeded}
+		})
+		wantCode(t, err, "OCA-7601", "no answer within 20s")
+	})
 }
 
 // TestSlowLogin checks that a login may take longer than a connection: sshd waits for name servers that do not answer.
