@@ -21,6 +21,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"yunion.io/x/ocadm/internal/exec"
+	"yunion.io/x/ocadm/internal/lists"
 )
 
 // Facts describes the machine as far as phases need it. It is a snapshot: changes made by a run do not update it.
@@ -269,8 +270,8 @@ func interfaces() ([]Interface, map[int]string) {
 	return out, names
 }
 
-// defaultRoute returns the interface of the default route, its address and the gateway. The address is the route's preferred source, or else the first
-// IPv4 address of the interface.
+// defaultRoute returns the interface of the default route, its address and the gateway. The address is the one that the kernel uses as source: that of the route,
+// else the first IPv4 address of the interface in the network of the gateway, else its first one.
 func defaultRoute(list []Interface, names map[int]string) (string, netip.Addr, netip.Addr) {
 	routes, err := netlink.RouteList(nil, netlink.FAMILY_V4)
 	if err != nil {
@@ -294,10 +295,10 @@ func defaultOf(routes []netlink.Route, list []Interface, names map[int]string) (
 			return names[link], a, gateway
 		}
 		for _, i := range list {
-			for _, p := range i.Prefixes {
-				if i.Name == names[link] && p.Addr().Is4() {
-					return i.Name, p.Addr(), gateway
-				}
+			own := lists.Filter(i.Prefixes, func(p netip.Prefix) bool { return p.Addr().Is4() })
+			if i.Name == names[link] && len(own) > 0 {
+				at := max(0, slices.IndexFunc(own, func(p netip.Prefix) bool { return p.Contains(gateway) }))
+				return i.Name, own[at].Addr(), gateway
 			}
 		}
 	}
