@@ -113,7 +113,7 @@ func nodeCauses() []Cause {
 				})
 			}},
 		{ID: "kubelet-swap", Code: "OCA-3012", Layer: Node, Title: "The kubelet refuses to run with swap", Why: "swap is on",
-			Next: "on ${node}: swapoff -a, and remove swap from /etc/fstab",
+			Next: "on ${node}: swapoff -a && systemctl mask swap.target",
 			Says: regexp.MustCompile(`(?i)running with swap on`), In: Journal},
 		{ID: "kubelet-stopped", Code: "OCA-3109", Layer: Node, Title: "The kubelet or containerd does not run", What: "${unit} of ${node} does not run",
 			Why: "systemd reports it as ${state}", Next: "on ${node}: systemctl restart ${unit}; journalctl -u ${unit} -n 50",

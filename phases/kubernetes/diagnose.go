@@ -262,7 +262,7 @@ func kubeletSignatures() []signature {
 	return []signature{
 		{"OCA-3011", regexp.MustCompile(`(?i)cgroup v1|cgroups? v1`), "the kubelet refuses to run on cgroup v1",
 			"boot with systemd.unified_cgroup_hierarchy=1 on the kernel command line, or run again with --allow-cgroup-v1"},
-		{"OCA-3012", regexp.MustCompile(`(?i)running with swap on`), "swap is on", "swapoff -a, and remove swap from /etc/fstab"},
+		{"OCA-3012", regexp.MustCompile(`(?i)running with swap on`), "swap is on", "swapoff -a && systemctl mask swap.target"},
 		{"OCA-3013", regexp.MustCompile(`(?i)containerd\.sock: connect|validate service connection|container runtime is not running|failed to run Kubelet.*runtime service`),
 			"containerd does not answer on its socket", "systemctl status containerd; journalctl -u containerd -n 50"},
 		{"OCA-3014", regexp.MustCompile(`(?i)unit kubelet\.service (could not be found|not found)|LoadState=not-found`), "the kubelet's unit is not installed",

@@ -97,12 +97,12 @@ func checkSwap(_ context.Context, m *machine) []finding.Finding {
 	if len(devices) == 0 {
 		return nil
 	}
-	remedy := `swapoff -a && sed -i.bak '/\sswap\s/s/^/#/' /etc/fstab`
-	if slices.ContainsFunc(devices, func(d string) bool { return strings.HasPrefix(d, "/dev/zram") }) {
-		remedy = "swapoff -a && : >" + zramFile // zram is not in fstab
-	}
-	return []finding.Finding{finding.New("OCA-1010", "Swap is on", "the kubelet refuses to run with swap on "+strings.Join(devices, ", "), remedy)}
+	return []finding.Finding{finding.New("OCA-1010", "Swap is on", "the kubelet refuses to run with swap on "+strings.Join(devices, ", "), noSwap)}
 }
+
+// noSwap stops swap of every kind, also at boot. Editing fstab does not: when it names no swap, systemd uses the swap partitions that it finds on the disk of the
+// root. Source: systemd-gpt-auto-generator(8).
+const noSwap = "swapoff -a && systemctl mask swap.target"
 
 func checkCgroups(_ context.Context, m *machine) []finding.Finding {
 	remedy := m.h.Facts.OS.KernelArguments("cgroup_enable=memory", "cgroup_enable=cpuset")

@@ -239,30 +239,32 @@ func checkLeftMounts(_ context.Context, m *machine) []finding.Finding {
 		"umount "+left[0]+" and the others (grep /var/lib/kubelet/pods /proc/mounts), or reboot")}
 }
 
-// zramFile overrides the distribution's own: zram-generator.conf(5).
-const zramFile = "/etc/systemd/zram-generator.conf"
-
 func checkSwapAtBoot(_ context.Context, m *machine) []finding.Finding {
-	if len(m.h.Facts.Swap) > 0 {
-		return nil // check Swap reports it
+	const target = "/etc/systemd/system/swap.target"
+	if len(m.h.Facts.Swap) > 0 || m.h.Files.Exists(target) && m.h.Files.Text(target) == "" {
+		return nil // check Swap reports it, or it is masked
 	}
+	var by []string
 	for line := range strings.Lines(m.h.Files.Text("/etc/fstab")) {
 		const kind, options = 2, 3
 		f := strings.Fields(line)
 		if len(f) > options && !strings.HasPrefix(f[0], "#") && f[kind] == "swap" && !slices.Contains(strings.Split(f[options], ","), "noauto") {
-			return []finding.Finding{finding.Warn("OCA-1036", "Swap will be on after the next boot", "/etc/fstab has "+f[0]+", and the kubelet does not start with swap",
-				`sed -i.bak '/\sswap\s/s/^/#/' /etc/fstab`)}
+			by = append(by, "/etc/fstab has "+f[0])
 		}
 	}
-	for _, file := range []string{zramFile, "/run/systemd/zram-generator.conf", "/usr/local/lib/systemd/zram-generator.conf", "/usr/lib/systemd/zram-generator.conf"} {
-		if !m.h.Files.Exists(file) {
-			continue
+	for _, dir := range []string{"/etc/systemd", "/run/systemd", "/usr/local/lib/systemd", "/usr/lib/systemd"} {
+		if file := dir + "/zram-generator.conf"; m.h.Files.Exists(file) { // the first file is the only one: zram-generator.conf(5)
+			if strings.Contains("\n"+m.h.Files.Text(file), "\n[zram") {
+				by = append(by, file+" makes a device")
+			}
+			break
 		}
-		if strings.Contains("\n"+m.h.Files.Text(file), "\n[zram") { // the first file is the only one
-			return []finding.Finding{finding.Warn("OCA-1036", "Swap will be on after the next boot", file+" makes a device, and the kubelet does not start with swap",
-				": >"+zramFile)}
-		}
-		break
 	}
-	return nil
+	if units, err := m.h.Files.Glob("/run/systemd/generator.late/*.swap"); err == nil && len(units) > 0 {
+		by = append(by, "systemd has found a partition for it: "+units[0])
+	}
+	if len(by) == 0 {
+		return nil
+	}
+	return []finding.Finding{finding.Warn("OCA-1036", "Swap will be on after the next boot", by[0]+", and the kubelet does not start with swap", noSwap)}
 }
