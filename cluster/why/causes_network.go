@@ -12,10 +12,11 @@ import (
 
 func networkCauses() []Cause {
 	return []Cause{
-		{ID: "dns-loop", Code: "OCA-5102", Layer: Network, Title: "CoreDNS forwards queries to itself",
-			Why:  "the node's resolv.conf names a loopback address, such as that of systemd-resolved",
-			Next: "set resolvConf: /run/systemd/resolve/resolv.conf in /var/lib/kubelet/config.yaml, restart the kubelet, delete the CoreDNS pods",
-			Says: regexp.MustCompile(`plugin/loop: Loop`), In: LogLine},
+		{ID: "dns-loop", Code: "OCA-5102", Layer: Network, Title: "CoreDNS cannot use the name servers of its node",
+			Why: "the node's resolv.conf names no server, or a loopback address such as that of systemd-resolved",
+			Next: "name a server in /etc/resolv.conf of the node, or with systemd-resolved set resolvConf: /run/systemd/resolve/resolv.conf in " +
+				"/var/lib/kubelet/config.yaml and restart the kubelet; then delete the CoreDNS pods",
+			Says: regexp.MustCompile(`plugin/loop: Loop|plugin/forward: no nameservers found`), In: LogLine},
 		{ID: "dns-down", Code: "OCA-5103", Layer: Network, Title: "The cluster's DNS does not run", Why: "no pod of CoreDNS is ready, so services do not find each other",
 			Next: "kubectl -n kube-system get pods -l k8s-app=kube-dns -o wide; kubectl -n kube-system logs -l k8s-app=kube-dns",
 			When: func(f *facts) []Hit {

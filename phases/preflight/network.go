@@ -77,8 +77,18 @@ func checkResolver(_ context.Context, m *machine) []finding.Finding {
 		}
 	}
 	if len(servers) == 0 {
-		return []finding.Finding{finding.Warn("OCA-1022", "This machine has no name server", file+" names none: pods will only resolve names of the cluster",
-			"add a line to "+file+": nameserver ADDRESS")}
+		add := "add a line to " + file + ": nameserver ADDRESS"
+		if file != "/etc/resolv.conf" {
+			add = "set DNS=ADDRESS in /etc/systemd/resolved.conf, and: systemctl restart systemd-resolved"
+		}
+		f := finding.New("OCA-1022", "This machine has no name server", file+" names none, and CoreDNS does not start without one",
+			add+"; in a network without a DNS server, ADDRESS is that of this machine, "+m.h.Config.Node.IP)
+		if _, err := m.h.Files.Stat(file); err != nil {
+			f.Cause = "there is no " + file + ", and the kubelet starts no pod without it"
+		} else if !m.controlPlane() || m.ours() && m.initialised() {
+			f.Severity = finding.Warning // CoreDNS runs elsewhere at first, or forwards to another server
+		}
+		return []finding.Finding{f}
 	}
 	for _, s := range servers {
 		if ip, err := netip.ParseAddr(s); err == nil && ip.IsLoopback() {

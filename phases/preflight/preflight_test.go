@@ -194,7 +194,18 @@ func TestFindings(t *testing.T) {
 		"name on the loopback": {func(_ *testing.T, m *machine) {
 			m.resolve = func(context.Context, string) ([]string, error) { return []string{"127.0.1.1"}, nil }
 		}, []string{"w OCA-1020"}, "/etc/hosts: 192.0.2.11 node-1"},
-		"loopback name server": {func(t *testing.T, m *machine) { put(t, m.h, "/etc/resolv.conf", "nameserver 127.0.0.53\n") }, []string{"OCA-1021"}, "127.0.0.53"},
+		"loopback name server":     {func(t *testing.T, m *machine) { put(t, m.h, "/etc/resolv.conf", "nameserver 127.0.0.53\n") }, []string{"OCA-1021"}, "127.0.0.53"},
+		"no name server":           {func(t *testing.T, m *machine) { put(t, m.h, "/etc/resolv.conf", "search .\n") }, []string{"OCA-1022"}, "nameserver ADDRESS; in a network without"},
+		"no name server, a worker": {func(t *testing.T, m *machine) { joins(m); put(t, m.h, "/etc/resolv.conf", "") }, []string{"w OCA-1022"}, ""},
+		"no resolv.conf, a worker": {func(t *testing.T, m *machine) {
+			joins(m)
+			if err := os.Remove(m.h.Files.Path("/etc/resolv.conf")); err != nil {
+				t.Fatal(err)
+			}
+		}, []string{"OCA-1022"}, "the kubelet starts no pod"},
+		"no server of systemd-resolved": {func(t *testing.T, m *machine) {
+			put(t, m.h, "/run/systemd/resolve/resolv.conf", "# No DNS servers known.\nsearch .\n")
+		}, []string{"OCA-1022"}, "set DNS=ADDRESS in /etc/systemd/resolved.conf"},
 		"systemd-resolved": {func(t *testing.T, m *machine) {
 			put(t, m.h, "/etc/resolv.conf", "nameserver 127.0.0.53\n")
 			put(t, m.h, "/run/systemd/resolve/resolv.conf", "nameserver 192.0.2.1\n")
