@@ -203,7 +203,6 @@ func TestErrorsNameFlagAndKey(t *testing.T) {
 		"conntrack":        {func(c *config.Config) { n := int32(-1); c.Node.ConntrackMaxPerCore = &n }, "--conntrack-max-per-core"},
 		"cri socket":       {func(c *config.Config) { c.Node.CRISocket = "tcp://x" }, "--cri-socket"},
 		"feature gates":    {func(c *config.Config) { c.Cluster.FeatureGates = "A" }, "--feature-gates"},
-		"unknown gate":     {func(c *config.Config) { c.Cluster.FeatureGates = "Nonsense=true" }, "Nonsense; kubeadm has NodeLocalCRISocket=true|false"},
 		"cloud's own name": {func(c *config.Config) { c.Cloud.Name = "My Cloud" }, "--cloud-name"},
 	} {
 		err := config.Validate(good(c.change), config.ForInit)

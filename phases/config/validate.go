@@ -14,7 +14,6 @@ import (
 
 	"github.com/google/go-containerregistry/pkg/name"
 	"k8s.io/apimachinery/pkg/api/resource"
-	"k8s.io/kubernetes/cmd/kubeadm/app/features"
 
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/internal/mysql"
@@ -207,8 +206,10 @@ func (v *validation) cluster() {
 		v.add("cluster.certificateValidityPeriod", fmt.Sprintf("it is shorter than %s", shortestValidity))
 	}
 	v.token("cluster.token", c.Token)
-	if _, err := features.NewFeatureGate(&features.InitFeatureGates, c.FeatureGates); err != nil {
-		v.add("cluster.featureGates", fmt.Sprintf("%v; kubeadm has %s", err, strings.Join(features.KnownFeatures(&features.InitFeatureGates), ", ")))
+	for gate := range strings.SplitSeq(c.FeatureGates, ",") { // preflight compares the names with those of kubeadm
+		if name, value, ok := strings.Cut(gate, "="); gate != "" && (!ok || name == "" || value != "true" && value != "false") {
+			v.add("cluster.featureGates", fmt.Sprintf("%q is not NAME=true or NAME=false", gate))
+		}
 	}
 }
 

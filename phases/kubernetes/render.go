@@ -23,6 +23,7 @@ import (
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/yaml"
 
+	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/phases/config"
 )
 
@@ -87,7 +88,8 @@ func initConfiguration(c *config.Config) (kubeadmv1beta4.InitConfiguration, erro
 func clusterConfiguration(c *config.Config) (kubeadmv1beta4.ClusterConfiguration, error) {
 	gates, err := features.NewFeatureGate(&features.InitFeatureGates, c.Cluster.FeatureGates)
 	if err != nil {
-		return kubeadmv1beta4.ClusterConfiguration{}, fmt.Errorf("reading the feature gates: %w", err)
+		return kubeadmv1beta4.ClusterConfiguration{}, finding.Errorf("OCA-0320", "The setting --feature-gates is not valid",
+			"kubeadm has "+strings.Join(features.KnownFeatures(&features.InitFeatureGates), ", "), "%w", err)
 	}
 	controllers := component(
 		"kube-api-qps", clientQPS,

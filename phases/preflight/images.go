@@ -50,7 +50,9 @@ func checkImages(ctx context.Context, m *machine) []finding.Finding {
 		need, err = NodeImages(c, have...)
 		need = without(need, imageNames(have))
 	}
-	if err != nil {
+	if found := finding.Of(err); len(found) > 0 {
+		return found
+	} else if err != nil {
 		return []finding.Finding{finding.New(CodeNoImage, "The list of images cannot be created", err.Error(), "ocadm config images list")}
 	}
 	return m.findImages(ctx, need)

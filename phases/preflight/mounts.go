@@ -142,7 +142,8 @@ func checkFileTypes(ctx context.Context, m *machine) []finding.Finding {
 	zfs, err := version.ParseGeneric(strings.TrimSpace(m.h.Files.Text("/sys/module/zfs/version")))
 	_, installed := m.h.Facts.Programs["containerd"] // it may use another snapshotter
 	if !installed && (on.kind == "overlay" || on.kind == "ecryptfs" || on.kind == "zfs" && err == nil && zfs.LessThan(version.MustParseGeneric("2.2"))) {
-		return []finding.Finding{finding.New("OCA-1032", "The file system of "+dir+" does not support overlayfs", fmt.Sprintf("%s is %s, on which containerd cannot make containers", on.at, on.kind),
+		return []finding.Finding{finding.New("OCA-1032", "The file system of "+dir+" does not support overlayfs",
+			fmt.Sprintf("%s is %s, on which containerd cannot make containers", on.at, on.kind),
 			"mount a disk with ext4 or XFS at "+dir+"; for ZFS, version 2.2 or later is enough")}
 	}
 	if !found || on.kind != "xfs" {

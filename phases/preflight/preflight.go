@@ -141,5 +141,3 @@ func gather(ctx context.Context, m *machine, checks []Check, took map[string]flo
 func onControlPlane(k Kind, c *config.Config) bool {
 	return k == Init || k == Join && c.Join.ControlPlane
 }
-
-func onInit(k Kind, _ *config.Config) bool { return k == Init }

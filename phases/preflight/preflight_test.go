@@ -195,6 +195,7 @@ func TestFindings(t *testing.T) {
 			m.resolve = func(context.Context, string) ([]string, error) { return []string{"127.0.1.1"}, nil }
 		}, []string{"w OCA-1020"}, "/etc/hosts: 192.0.2.11 node-1"},
 		"loopback name server":     {func(t *testing.T, m *machine) { put(t, m.h, "/etc/resolv.conf", "nameserver 127.0.0.53\n") }, []string{"OCA-1021"}, "127.0.0.53"},
+		"unknown feature gate":     {func(_ *testing.T, m *machine) { m.h.Config.Cluster.FeatureGates = "Nonsense=true" }, []string{"OCA-0320"}, "NodeLocalCRISocket=true|false"},
 		"no name server":           {func(t *testing.T, m *machine) { put(t, m.h, "/etc/resolv.conf", "search .\n") }, []string{"OCA-1022"}, "nameserver ADDRESS; in a network without"},
 		"no name server, a worker": {func(t *testing.T, m *machine) { joins(m); put(t, m.h, "/etc/resolv.conf", "") }, []string{"w OCA-1022"}, ""},
 		"no resolv.conf, a worker": {func(t *testing.T, m *machine) {
