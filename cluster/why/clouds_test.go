@@ -125,6 +125,12 @@ func traces() []variant {
 			p.Status = corev1.PodStatus{Phase: corev1.PodSucceeded, ContainerStatuses: []corev1.ContainerStatus{{Name: "main",
 				State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{Reason: "Completed"}}}}}
 		}},
+		{"a pod of a schedule that failed, before another one succeeded", func(s *Snapshot) {
+			p := s.addPod(s.Namespace, "default-backup-2-x", "n2", map[string]string{v1alpha1.LabelComponent: "backup"})
+			p.Status = corev1.PodStatus{Phase: corev1.PodFailed, ContainerStatuses: []corev1.ContainerStatus{{Name: "main",
+				State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: 70, Reason: "Error", FinishedAt: metav1.NewTime(s.Time.Add(-time.Hour / 2))}}}}}
+			s.Logs = append(s.Logs, Log{Namespace: s.Namespace, Pod: p.Name, Container: "main", Lines: []string{"Error 1045 (28000): Access denied for user 'root'@'10.0.0.1'"}})
+		}},
 		{"warnings about pods that are ready", func(s *Snapshot) {
 			for _, p := range s.Pods {
 				s.event("Pod", p.Namespace, p.Name, "Unhealthy", "Readiness probe failed: connection refused")

@@ -65,12 +65,13 @@ func containers(p *corev1.Pod) []corev1.ContainerStatus {
 	return slices.Concat(p.Status.InitContainerStatuses, p.Status.ContainerStatuses)
 }
 
-func (f *facts) unwell(p *corev1.Pod) bool { return PodUnwell(p, f.Time) && !f.idle(p) }
+func (f *facts) unwell(p *corev1.Pod) bool { return PodUnwell(p, f.Time) && !f.spare(p) }
 
-// idle reports whether a pod waits for a node with its role, and the cloud needs none: its component is Idle.
-func (f *facts) idle(p *corev1.Pod) bool {
-	c := f.component(component.NameOf(p))
-	return c != nil && c.State == v1alpha1.Idle && p.Namespace == f.Namespace && p.Spec.NodeName == ""
+// spare reports whether the cloud does without a pod: one that waits for a node with its role while its component is Idle, or one that has failed while
+// its component is well, because another pod did its work.
+func (f *facts) spare(p *corev1.Pod) bool {
+	c := f.component(f.ownerOf(podSubject(p)))
+	return c != nil && (c.State == v1alpha1.Idle && p.Spec.NodeName == "" || c.Settled() && p.Status.Phase == corev1.PodFailed)
 }
 
 func podSubject(p *corev1.Pod) Subject { return Subject("pod/" + p.Namespace + "/" + p.Name) }
