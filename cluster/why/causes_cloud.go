@@ -248,11 +248,11 @@ func (f *facts) updateFailed() []Hit {
 	}}}
 }
 
-// operations reports the newest operation if it is in a phase.
+// operations reports the newest operation if it has failed, or the newest paused one: that keeps later ones, such as backups, from starting.
 func (f *facts) operations(phase v1alpha1.OperationPhase) []Hit {
 	var newest *v1alpha1.OnecloudOperation
 	for i, o := range f.Operations {
-		if o.Spec.Cloud == f.Name && (newest == nil || o.CreationTimestamp.After(newest.CreationTimestamp.Time)) {
+		if o.Spec.Cloud == f.Name && (o.Status.Phase == phase || phase == v1alpha1.OperationFailed) && (newest == nil || o.CreationTimestamp.After(newest.CreationTimestamp.Time)) {
 			newest = &f.Operations[i]
 		}
 	}

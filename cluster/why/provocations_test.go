@@ -57,6 +57,9 @@ func others() []provocation {
 		{"quota", func(s *Snapshot) {
 			s.component("glance", v1alpha1.Degraded, "RolloutStalled", `0 of 1 pods ready; pods "x" is forbidden: exceeded quota: tight, requested: pods=1`)
 		}},
+		{"quota-limits", func(s *Snapshot) {
+			s.component("glance", v1alpha1.Degraded, "RolloutStalled", `0 of 1 pods ready; pods "x" is forbidden: failed quota: tight: must specify limits.cpu for: glance; limits.memory for: glance`)
+		}},
 		{"limit-range", func(s *Snapshot) {
 			s.component("glance", v1alpha1.Degraded, "RolloutStalled", `0 of 1 pods ready; pods "x" is forbidden: maximum memory usage per Container is 64Mi`)
 		}},
@@ -356,7 +359,11 @@ func others() []provocation {
 					s.Operations[len(s.Operations)-1].Name})
 		}},
 		{"operation-failed", func(s *Snapshot) { s.operation(v1alpha1.OperationFailed) }},
-		{"operation-paused", func(s *Snapshot) { s.operation(v1alpha1.OperationPaused) }},
+		{"operation-paused", func(s *Snapshot) { // a nightly backup waited for it, and was given up
+			s.operation(v1alpha1.OperationPaused)
+			s.operation(v1alpha1.OperationCancelled)
+			s.Operations[1].Name, s.Operations[1].CreationTimestamp.Time = "default-backup-1", s.Time.Add(time.Minute)
+		}},
 		{"backup-failed", func(s *Snapshot) { s.component("web", v1alpha1.Degraded, "LastRunFailed", "the last Job failed") }},
 		{"object-refused", func(s *Snapshot) { s.component("web", v1alpha1.Degraded, "NotApplied", "the object is invalid") }},
 		{"effect-failed", func(s *Snapshot) { s.effect("web", "setup/web: something else") }},
