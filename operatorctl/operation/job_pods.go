@@ -84,8 +84,8 @@ func seen(o *v1alpha1.OnecloudOperation, pods []corev1.Pod) (lost []string, wait
 		case p.Status.Phase == corev1.PodFailed:
 			lost = addLost(lost, p.Name, how.why)
 		case p.Status.Phase == corev1.PodPending && !taken(o):
-			if why := cmp.Or(condition(p, corev1.PodScheduled, corev1.ConditionFalse), how.why); why != string(corev1.PodPending) && why != "ContainerCreating" {
-				waits = "waiting for pod " + p.Name + ": " + why
+			if how.why != string(corev1.PodPending) && how.why != "ContainerCreating" {
+				waits = "waiting for pod " + p.Name + ": " + how.why
 			}
 		}
 	}

@@ -333,11 +333,13 @@ func (p *puller) clean(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
+// allowPods is the remedy if the API server refuses a pod.
+const allowPods = "allow the operator to create pods in the namespace of the cloud: kubectl get resourcequota; ocadm init phase operator"
+
 // cannotPull returns the error that nothing is known about the images.
 func cannotPull(err error) error {
 	if apierrors.IsForbidden(err) {
-		return finding.Errorf("OCA-7071", "The images of the release cannot be pulled in advance",
-			"allow the operator to create pods in the namespace of the cloud: kubectl get resourcequota; ocadm init phase operator", "%w", err)
+		return finding.Errorf("OCA-7071", "The images of the release cannot be pulled in advance", allowPods, "%w", err)
 	}
 	return fmt.Errorf("creating a pod that pulls images: %w", err)
 }

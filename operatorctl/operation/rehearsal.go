@@ -267,14 +267,17 @@ func (h *rehearsal) follow(ctx context.Context, p *corev1.Pod) (outcome, error) 
 	err := kube.WaitFor(limited, h.Pods, p.DeepCopy(), func(o client.Object) (bool, string) {
 		now, there := kube.As[corev1.Pod](o)
 		if !there {
-			end = outcome{over: true, why: "its pod was deleted"}
+			end = outcome{over: true, lost: true, why: "its pod was deleted"}
 			return true, end.why
 		}
 		end = judgePod(now)
 		return end.over, end.why
 	}, func(why string) { h.report.Waiting(p.Name, why) })
 	if limited.Err() != nil && ctx.Err() == nil {
-		return outcome{over: true, why: fmt.Sprintf("it did not end within %s: %s", migrationTimeout, end.why)}, nil
+		end, err = outcome{over: true, lost: end.lost, why: fmt.Sprintf("it did not end within %s: %s", migrationTimeout, end.why)}, nil
+	}
+	if err == nil && end.lost && !end.ok {
+		err = cannotRehearse(fmt.Errorf("running pod %s: %s", p.Name, end.why))
 	}
 	return end, err
 }
@@ -349,7 +352,7 @@ func cannotRehearse(err error) error {
 	if e, ok := errors.AsType[*mysql.Error](err); ok {
 		remedy = e.Remedy()
 	} else if apierrors.IsForbidden(err) {
-		remedy = "grant the operator the permissions of its release: ocadm init phase operator"
+		remedy = allowPods
 	}
 	return finding.Errorf("OCA-7091", "The update cannot be rehearsed", remedy, "%w", err)
 }

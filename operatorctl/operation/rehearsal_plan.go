@@ -3,6 +3,7 @@
 package operation
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -204,6 +205,8 @@ func (s subject) volume(v corev1.Volume, o *v1alpha1.OnecloudOperation, cloud *v
 // outcome is the state of a pod of a rehearsal.
 type outcome struct {
 	over, ok bool
+	// lost is true if the pod did not start, or was ended from outside: this says nothing about its program.
+	lost bool
 	// why it failed, or what it waits for.
 	why string
 	// ran is how long its program ran.
@@ -217,7 +220,13 @@ var stuck = []string{"ImagePullBackOff", "ErrImageNeverPull", "InvalidImageName"
 
 // judgePod returns the state of a pod. A ready pod has migrated: the services listen once their tables are in order.
 func judgePod(p *corev1.Pod) outcome {
-	out := outcome{why: string(p.Status.Phase), address: p.Status.PodIP}
+	out := outcome{why: cmp.Or(condition(p, corev1.PodScheduled, corev1.ConditionFalse), string(p.Status.Phase)), address: p.Status.PodIP,
+		lost: p.Status.Phase == corev1.PodPending}
+	if p.Status.Phase == corev1.PodFailed && p.Status.Reason != "" { // the kubelet ended it
+		out.over, out.lost = true, p.Status.Reason != "DeadlineExceeded"
+		out.why = strings.TrimSuffix(p.Status.Reason+": "+p.Status.Message, ": ")
+		return out
+	}
 	for _, c := range p.Status.ContainerStatuses {
 		switch {
 		case c.State.Terminated != nil:
@@ -231,13 +240,13 @@ func judgePod(p *corev1.Pod) outcome {
 		case c.State.Waiting != nil:
 			out.why = strings.TrimSuffix(c.State.Waiting.Reason+": "+c.State.Waiting.Message, ": ")
 			out.over = slices.Contains(stuck, c.State.Waiting.Reason)
+			out.lost = !out.over // it would not start in the cloud, either
 		case c.Ready && p.Spec.Containers[0].ReadinessProbe != nil:
 			out.over, out.ok = true, true
 		}
 	}
-	if p.Status.Phase == corev1.PodFailed {
-		out.over, out.ok = true, false
-		out.why = strings.TrimSuffix(p.Status.Reason+": "+p.Status.Message, ": ")
+	if p.Status.Phase == corev1.PodFailed { // its node is gone
+		out.over, out.ok, out.lost = true, false, true
 	}
 	return out
 }

@@ -3,16 +3,23 @@
 package operation
 
 import (
+	"context"
 	"encoding/base64"
+	"errors"
 	"slices"
 	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/workflow"
 	"yunion.io/x/ocadm/operatorctl/component"
 	"yunion.io/x/ocadm/operatorctl/release"
 	"yunion.io/x/ocadm/test/mariadb"
@@ -148,8 +155,11 @@ func TestJudgePod(t *testing.T) {
 	waits := func(reason string) corev1.ContainerStatus {
 		return corev1.ContainerStatus{State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: reason, Message: "why"}}}
 	}
-	evicted := with(corev1.ContainerStatus{})
+	evicted, killed, full := with(corev1.ContainerStatus{}), with(ended(137)), with(corev1.ContainerStatus{})
 	evicted.Status.Phase, evicted.Status.Reason, evicted.Status.ContainerStatuses = corev1.PodFailed, "Evicted", nil
+	killed.Status.Phase, killed.Status.Reason = corev1.PodFailed, "Evicted"
+	full.Status = corev1.PodStatus{Phase: corev1.PodPending, Conditions: []corev1.PodCondition{
+		{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: "Unschedulable", Message: "0/1 nodes are available"}}}
 	for name, one := range map[string]struct {
 		pod  *corev1.Pod
 		want outcome
@@ -158,11 +168,37 @@ func TestJudgePod(t *testing.T) {
 		"failed":     {with(ended(1)), outcome{over: true, why: "exit code 1: no such column"}},
 		"serves":     {with(corev1.ContainerStatus{Ready: true}), outcome{over: true, ok: true, why: "Running"}},
 		"no image":   {with(waits("ImagePullBackOff")), outcome{over: true, why: "ImagePullBackOff: why"}},
-		"on its way": {with(waits("ContainerCreating")), outcome{why: "ContainerCreating: why"}},
-		"evicted":    {evicted, outcome{over: true, why: "Evicted"}},
+		"on its way": {with(waits("ContainerCreating")), outcome{lost: true, why: "ContainerCreating: why"}},
+		"evicted":    {evicted, outcome{over: true, lost: true, why: "Evicted"}},
+		"killed":     {killed, outcome{over: true, lost: true, why: "Evicted"}},
+		"no node":    {full, outcome{lost: true, why: "Unschedulable: 0/1 nodes are available"}},
 	} {
 		if got := judgePod(one.pod); got != one.want {
 			t.Errorf("%s: %+v, want %+v", name, got, one.want)
+		}
+	}
+}
+
+// TestPodsThatProveNothing: a quota, an eviction and a drained node are no failure of the release.
+func TestPodsThatProveNothing(t *testing.T) {
+	for want, end := range map[string]func(context.Context, client.WithWatch, client.Object) error{
+		"kubectl get resourcequota": func(_ context.Context, _ client.WithWatch, o client.Object) error {
+			return apierrors.NewForbidden(corev1.Resource("pods"), o.GetName(), errors.New("failed quota: q: must specify limits.cpu for: glance"))
+		},
+		"Evicted: no memory": func(ctx context.Context, c client.WithWatch, o client.Object) error {
+			o.(*corev1.Pod).Status = corev1.PodStatus{Phase: corev1.PodFailed, Reason: "Evicted", Message: "no memory"}
+			return c.Create(ctx, o)
+		},
+		"its pod was deleted": func(context.Context, client.WithWatch, client.Object) error { return nil },
+	} {
+		named := func(o client.Object) []string { return []string{o.GetName()} }
+		c := fake.NewClientBuilder().WithIndex(&corev1.Pod{}, metav1.ObjectNameField, named).WithInterceptorFuncs(interceptor.Funcs{
+			Create: func(ctx context.Context, c client.WithWatch, o client.Object, _ ...client.CreateOption) error { return end(ctx, c, o) },
+		}).Build()
+		h := &rehearsal{Run: &Run{Means: Means{Pods: c}}, report: workflow.Discard{}}
+		_, err := h.follow(t.Context(), &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: "rehearse-1-glance"}})
+		if l := finding.Of(err); len(l) != 1 || l[0].Code != "OCA-7091" || !strings.Contains(l[0].Cause+l[0].Remedy, want) {
+			t.Errorf("%s: %v", want, err)
 		}
 	}
 }
