@@ -57,8 +57,8 @@ func others() []provocation {
 		{"quota", func(s *Snapshot) {
 			s.component("glance", v1alpha1.Degraded, "RolloutStalled", `0 of 1 pods ready; pods "x" is forbidden: exceeded quota: tight, requested: pods=1`)
 		}},
-		{"quota-limits", func(s *Snapshot) {
-			s.component("glance", v1alpha1.Degraded, "RolloutStalled", `0 of 1 pods ready; pods "x" is forbidden: failed quota: tight: must specify limits.cpu for: glance; limits.memory for: glance`)
+		{"quota", func(s *Snapshot) {
+			s.component("glance", v1alpha1.Degraded, "RolloutStalled", `0 of 1 pods ready; pods "x" is forbidden: failed quota: tight: must specify limits.cpu for: glance`)
 		}},
 		{"limit-range", func(s *Snapshot) {
 			s.component("glance", v1alpha1.Degraded, "RolloutStalled", `0 of 1 pods ready; pods "x" is forbidden: maximum memory usage per Container is 64Mi`)
