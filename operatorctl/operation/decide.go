@@ -22,7 +22,8 @@ const Keep = 20
 // the machine would join again.
 const KeepOfMachine = 3
 
-// KeepOfBackups is how many ended backups are kept. They are counted separately: nightly backups must not push the cloud's other operations out.
+// KeepOfBackups is how many ended backups are kept, and how many updates and rollbacks that changed nothing. Both are counted separately: nightly backups,
+// or a tool that writes an earlier spec.version every few minutes, must not push out operations that say which databases hold replaced contents.
 const KeepOfBackups = 10
 
 type decision struct {
@@ -202,8 +203,8 @@ func tooOld(over []*v1alpha1.OnecloudOperation) []*v1alpha1.OnecloudOperation {
 		switch {
 		case of != "":
 			limit, of = KeepOfMachine, o.Spec.Action+"/"+of
-		case o.Spec.Action == v1alpha1.ActionBackup:
-			limit, of = KeepOfBackups, "/"
+		case o.Spec.Action == v1alpha1.ActionBackup, moves(o) && o.Status.Rollout == nil:
+			limit, of = KeepOfBackups, "/"+o.Spec.Action
 		}
 		kept[of]++
 		return kept[of] <= limit

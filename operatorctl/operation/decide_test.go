@@ -174,12 +174,17 @@ func TestHistoryIsBounded(t *testing.T) {
 	for i := range KeepOfBackups + 1 { // nightly backups push nothing out
 		all = append(all, backupOp(fmt.Sprintf("p%02d", i), 100+i, v1alpha1.OperationSucceeded, "host"))
 	}
+	for i := range KeepOfBackups + 1 { // neither do updates to an earlier version, which a tool requests again and again
+		o := op(fmt.Sprintf("r%02d", i), 200+i, v1alpha1.OperationFailed, "")
+		o.Spec.Action = v1alpha1.ActionUpdate
+		all = append(all, o)
+	}
 	d := decide(all, &v1alpha1.OnecloudCluster{}, Actions(catalog.All()), 2)
 	var pruned []string
 	for _, o := range d.prune {
 		pruned = append(pruned, o.Name)
 	}
-	if diff := cmp.Diff([]string{"p00", "o02", "o01", "o00"}, pruned); diff != "" {
+	if diff := cmp.Diff([]string{"r00", "p00", "o02", "o01", "o00"}, pruned); diff != "" {
 		t.Error(diff)
 	}
 }
