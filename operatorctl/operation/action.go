@@ -52,6 +52,8 @@ type Action struct {
 	Job func(context.Context, *v1alpha1.OnecloudOperation) (Job, error)
 	// Steps do the work, one after another.
 	Steps []Step
+	// Clean removes what a read-only step of a killed operator left, if the operation ends before that step runs again; nil if there is nothing.
+	Clean func(context.Context, *Run) error
 	// Revert undoes what Steps did. Its steps run in this order, and must work no matter which Steps were done.
 	Revert []Step
 }

@@ -185,6 +185,27 @@ func TestKilledOperatorGoesOn(t *testing.T) {
 	fx.wantSaid("look", "look", "one", "one", "two", "two", "back-two", "back-two", "back-one", "back-one")
 }
 
+// TestCancelledWhileNoOperatorRuns: the step that would remove what it created does not run again.
+func TestCancelledWhileNoOperatorRuns(t *testing.T) {
+	fx := newFixture(t, func(fx *fixture) []Action {
+		return []Action{{Name: v1alpha1.ActionCheck, Steps: []Step{fx.looks("copy", blocks)}, Clean: func(context.Context, *Run) error {
+			fx.say("clean")
+			return nil
+		}}}
+	})
+	fx.create("a")
+	for fx.get("a").Status.Step != "copy" {
+		time.Sleep(time.Millisecond)
+	}
+	fx.stop()
+	fx.control("a", v1alpha1.OperationCancel)
+	fx.start()
+	if o := fx.until("a", v1alpha1.OperationCancelled); o.Status.Steps[0].State != v1alpha1.StepFailed {
+		t.Errorf("%+v", o.Status)
+	}
+	fx.wantSaid("copy", "clean")
+}
+
 func TestPauseResumeAndCancel(t *testing.T) {
 	release := make(chan struct{})
 	fx := newFixture(t, func(fx *fixture) []Action {

@@ -221,6 +221,13 @@ func (x *execution) forward(ctx context.Context) (done bool, err error) {
 		return true, x.pause(ctx, fmt.Sprintf("%s; to try again: ocadm operation resume %s; to revert: ocadm operation cancel %s",
 			why, x.run.Operation.Name, x.run.Operation.Name))
 	}
+	interrupted := slices.ContainsFunc(s.Steps, func(p v1alpha1.OperationStep) bool { return p.State == v1alpha1.StepRunning })
+	if interrupted && x.action.Clean != nil {
+		if err := x.action.Clean(ctx, x.run); err != nil {
+			why += "; removing what was left behind failed: " + err.Error()
+		}
+		rec.Note(func(s *v1alpha1.OnecloudOperationStatus) { failRunning(s, "it did not end") })
+	}
 	if !changed(x.action.Steps, &s) || len(x.action.Revert) == 0 {
 		phase := v1alpha1.OperationFailed
 		if x.cancel.Err() != nil {

@@ -87,6 +87,29 @@ func migrateCopies(ctx context.Context, r *Run, report workflow.Reporter) error 
 	return h.run(ctx)
 }
 
+// cleanRehearsal removes what the rehearsal of a killed operator created.
+func cleanRehearsal(ctx context.Context, r *Run) error {
+	ctx, cancel := context.WithTimeout(ctx, cleanTimeout)
+	defer cancel()
+	cloud, err := r.Cloud(ctx)
+	if err == nil {
+		err = (&rehearsal{Run: r, report: workflow.Discard{}}).clean(ctx)
+	}
+	if err != nil {
+		return err
+	}
+	v, there, err := r.openVault(ctx, cloud)
+	if err != nil || !there {
+		return err
+	}
+	defer v.Admin.Close()
+	left, err := backup.NewScratch(ctx, v.Admin, v.CloudID, nil)
+	if err != nil {
+		return err
+	}
+	return left.Close(ctx)
+}
+
 // rehearsable returns the databases of the cloud. As with the copies of an update, none that a component uses may be left out: its migration would be
 // skipped as if the component had no database, and the rehearsal would succeed.
 func rehearsable(ctx context.Context, admin *mysql.Admin, cloud *v1alpha1.OnecloudCluster) ([]string, error) {

@@ -13,12 +13,16 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/internal/backup"
 	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/kube"
+	"yunion.io/x/ocadm/internal/mysql"
 	"yunion.io/x/ocadm/internal/workflow"
 	"yunion.io/x/ocadm/operatorctl/component"
 	"yunion.io/x/ocadm/operatorctl/release"
@@ -240,5 +244,36 @@ func TestRehearsalLeavesNoDatabaseOut(t *testing.T) {
 	}
 	if _, err := rehearsable(t.Context(), v.Admin, cloud); len(finding.Of(err)) != 1 || finding.Of(err)[0].Code != "OCA-7091" {
 		t.Errorf("without a server: %v", err)
+	}
+}
+
+// TestCleanRehearsal: nothing of a killed operator's rehearsal is left on the database server and in the cluster.
+func TestCleanRehearsal(t *testing.T) {
+	server := mariadb.Require(t, mariadb.Options{})
+	v := vaultOn(t, server)
+	left, err := backup.NewScratch(t.Context(), v.Admin, v.CloudID, []string{"glance"})
+	if err == nil {
+		err = left.Close(t.Context()) // the lock of a killed operator ends with its connection
+	}
+	if err == nil {
+		_, err = v.Admin.EnsureDatabase(t.Context(), nil, left.Name("glance"))
+	}
+	if err := errors.Join(err, left.Grant(t.Context(), "Secret-1x")); err != nil {
+		t.Fatal(err)
+	}
+	cloud := &v1alpha1.OnecloudCluster{ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: "c", UID: types.UID(v.CloudID)}}
+	cloud.Spec.MySQL = v1alpha1.DatabaseServer{Host: server.Host, Port: int32(server.Port), Username: "root", Password: server.RootPassword}
+	o := &v1alpha1.OnecloudOperation{ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: "rehearse-1"}, Spec: v1alpha1.OnecloudOperationSpec{Cloud: "c"}}
+	api := fake.NewClientBuilder().WithScheme(kube.Scheme()).WithObjects(cloud, &corev1.Secret{ObjectMeta: actorMeta(o, "glance")}).Build()
+	if err := cleanRehearsal(t.Context(), &Run{Operation: o, Means: Means{Client: api, Direct: api, Pods: api}}); err != nil {
+		t.Fatal(err)
+	}
+	again := vaultOn(t, server)
+	databases, err := again.Admin.Databases(t.Context())
+	accounts, failed := again.Admin.Accounts(t.Context())
+	var secrets corev1.SecretList
+	if err := errors.Join(err, failed, api.List(t.Context(), &secrets)); err != nil || len(secrets.Items) > 0 ||
+		slices.Contains(databases, left.Name("glance")) || slices.ContainsFunc(accounts, func(a mysql.UserHost) bool { return a.User == left.User() }) {
+		t.Errorf("%v: %v, %v, %d Secrets", err, databases, accounts, len(secrets.Items))
 	}
 }

@@ -42,6 +42,7 @@ func rehearse() Action {
 		Steps: []Step{checkRehearsal(), {
 			Name: "rehearse", Short: "Copy the databases and migrate the copies", ReadOnly: true, Timeout: databasesTimeout, Run: migrateCopies,
 		}},
+		Clean: cleanRehearsal,
 	}
 }
 
