@@ -13,6 +13,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -318,18 +320,24 @@ func (r *Run) warn(ctx context.Context, report workflow.Reporter, f finding.Find
 
 // clean removes the pods of this operation, and those of the cloud's earlier operations whose operator was killed.
 func (p *puller) clean(ctx context.Context) error {
-	var pods corev1.PodList
-	err := p.Pods.List(ctx, &pods, client.InNamespace(p.Operation.Namespace), client.HasLabels{labelPull},
-		client.MatchingLabels{v1alpha1.LabelOperationCloud: p.Operation.Spec.Cloud})
-	if err != nil {
-		return fmt.Errorf("listing the pods that pulled images: %w", err)
+	return p.remove(ctx, &corev1.PodList{}, nil, client.HasLabels{labelPull}, client.MatchingLabels{v1alpha1.LabelOperationCloud: p.Operation.Spec.Cloud})
+}
+
+// remove deletes the objects of a kind that have labels. then, unless nil, is called after each.
+func (r *Run) remove(ctx context.Context, all client.ObjectList, then func(client.Object) error, of ...client.ListOption) error {
+	if err := r.Pods.List(ctx, all, append(of, client.InNamespace(r.Operation.Namespace))...); err != nil {
+		return fmt.Errorf("listing what the operation created: %w", err)
 	}
 	var errs []error
-	for i := range pods.Items {
-		if err := client.IgnoreNotFound(p.Pods.Delete(ctx, &pods.Items[i])); err != nil {
-			errs = append(errs, fmt.Errorf("deleting pod %s: %w", pods.Items[i].Name, err))
+	_ = meta.EachListItem(all, func(item runtime.Object) error {
+		o, _ := item.(client.Object) // as each API object is
+		if err := client.IgnoreNotFound(r.Pods.Delete(ctx, o)); err != nil {
+			errs = append(errs, fmt.Errorf("deleting %s: %w", o.GetName(), err))
+		} else if then != nil {
+			errs = append(errs, then(o))
 		}
-	}
+		return nil
+	})
 	return errors.Join(errs...)
 }
 

@@ -330,28 +330,12 @@ func (h *rehearsal) hide(text string) string {
 
 // clean removes the pods and Secrets of the rehearsal, and waits until the pods are gone: they use the databases.
 func (h *rehearsal) clean(ctx context.Context) error {
-	of := []client.ListOption{client.InNamespace(h.Operation.Namespace), client.MatchingLabels{labelRehearsal: h.Operation.Name}}
-	var pods corev1.PodList
-	var secrets corev1.SecretList
-	if err := errors.Join(h.Pods.List(ctx, &pods, of...), h.Pods.List(ctx, &secrets, of...)); err != nil {
-		return fmt.Errorf("listing the objects of the rehearsal: %w", err)
+	ended := func(p client.Object) error {
+		return kube.WaitFor(ctx, h.Pods, p, func(o client.Object) (bool, string) { return o == nil, "it is terminating" },
+			func(why string) { h.report.Waiting(p.GetName(), why) })
 	}
-	var errs []error
-	for i := range pods.Items {
-		p := &pods.Items[i]
-		if err := client.IgnoreNotFound(h.Pods.Delete(ctx, p)); err != nil {
-			errs = append(errs, fmt.Errorf("deleting pod %s: %w", p.Name, err))
-			continue
-		}
-		errs = append(errs, kube.WaitFor(ctx, h.Pods, p, func(o client.Object) (bool, string) { return o == nil, "it is terminating" },
-			func(why string) { h.report.Waiting(p.Name, why) }))
-	}
-	for i := range secrets.Items {
-		if err := client.IgnoreNotFound(h.Pods.Delete(ctx, &secrets.Items[i])); err != nil {
-			errs = append(errs, fmt.Errorf("deleting Secret %s: %w", secrets.Items[i].Name, err))
-		}
-	}
-	return errors.Join(errs...)
+	of := client.MatchingLabels{labelRehearsal: h.Operation.Name}
+	return errors.Join(h.remove(ctx, &corev1.PodList{}, ended, of), h.remove(ctx, &corev1.SecretList{}, nil, of))
 }
 
 func rowsOf(s dump.Summary, databases []string) (rows int64) {

@@ -197,7 +197,9 @@ func TestPodsThatProveNothing(t *testing.T) {
 	} {
 		named := func(o client.Object) []string { return []string{o.GetName()} }
 		c := fake.NewClientBuilder().WithIndex(&corev1.Pod{}, metav1.ObjectNameField, named).WithInterceptorFuncs(interceptor.Funcs{
-			Create: func(ctx context.Context, c client.WithWatch, o client.Object, _ ...client.CreateOption) error { return end(ctx, c, o) },
+			Create: func(ctx context.Context, c client.WithWatch, o client.Object, _ ...client.CreateOption) error {
+				return end(ctx, c, o)
+			},
 		}).Build()
 		h := &rehearsal{Run: &Run{Means: Means{Pods: c}}, report: workflow.Discard{}}
 		_, err := h.follow(t.Context(), &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: "rehearse-1-glance"}})
