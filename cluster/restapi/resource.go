@@ -19,7 +19,6 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
@@ -358,7 +357,7 @@ func (k kind) remove(ctx context.Context, in *struct {
 }) (*struct{}, error) {
 	var options []client.DeleteOption
 	if v := in.version(); v != "" {
-		options = append(options, client.Preconditions(metav1.Preconditions{ResourceVersion: ptr.To(v)}))
+		options = append(options, client.Preconditions(metav1.Preconditions{ResourceVersion: &v}))
 	}
 	return nil, stale(of(ctx).Delete(ctx, k.empty(in.key()), options...))
 }

@@ -168,8 +168,10 @@ var agents = []string{"host", "host-deployer", "host-image", "host-health", "hos
 // agentCauses returns those of package agentlog, which also cover the findings of "ocadm node doctor".
 func agentCauses() []Cause {
 	var out []Cause
+	of := map[string]int{} // IDs are counted within a code: a further rule changes no others
 	for _, r := range agentlog.Rules() {
-		out = append(out, Cause{ID: fmt.Sprintf("agent-%s-%d", r.Code[len("OCA-"):], len(out)+1), Code: r.Code, Layer: Setting, Warning: r.Severity == "warning",
+		of[r.Code]++
+		out = append(out, Cause{ID: fmt.Sprintf("agent-%s-%d", r.Code[len("OCA-"):], of[r.Code]), Code: r.Code, Layer: Setting, Warning: r.Severity == "warning",
 			Title: r.What, Why: r.Cause, Next: r.Remedy,
 			Says: r.Match, In: LogLine | Event, Of: func(_ *facts, t Text) bool { return slices.Contains(agents, t.Values["component"]) }})
 	}
