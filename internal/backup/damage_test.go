@@ -17,6 +17,7 @@ import (
 	"filippo.io/age"
 	"golang.org/x/sys/unix"
 
+	"yunion.io/x/ocadm/internal/mysql"
 	"yunion.io/x/ocadm/internal/workflow"
 )
 
@@ -204,6 +205,31 @@ func TestSpaceIsCheckedFirst(t *testing.T) {
 	}
 	if n, err := dir.Free(t.Context()); err != nil || n <= 0 {
 		t.Errorf("%d %v", n, err)
+	}
+}
+
+// A restore that does not fit leaves the databases as they are.
+func TestRestoreWithoutRoom(t *testing.T) {
+	e := setUp(t)
+	if server.MySQL {
+		t.Skip("MySQL does not report its free space")
+	}
+	dir := Dir(t.TempDir())
+	info, err := e.plan(dir).Run(t.Context(), workflow.Discard{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	before := e.examine("keystone", "report")
+	checked, err := Verify(t.Context(), workflow.Discard{}, dir, info)
+	if err != nil {
+		t.Fatal(err)
+	}
+	checked.Manifest.Entries = append(checked.Manifest.Entries, Entry{Name: databasesDir + "/report/rows/log.9.sql", Size: 1 << 60})
+	if _, err := RestoreDatabases(t.Context(), workflow.Discard{}, dir, info, checked, e.admin); mysql.ClassOf(err) != mysql.Full {
+		t.Error(err)
+	}
+	if !Agrees(before, e.examine("keystone", "report")) {
+		t.Error("the databases were changed")
 	}
 }
 

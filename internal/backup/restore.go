@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 
 	"filippo.io/age"
 
@@ -131,10 +132,27 @@ func RestoreDatabases(ctx context.Context, w Watcher, s Store, info Info, checke
 		return checked, err
 	}
 	defer release()
+	if err := fits(ctx, a, checked); err != nil {
+		return checked, err
+	}
 	if err := empty(ctx, a, checked.Header.Databases); err != nil {
 		return checked, err
 	}
 	return load(ctx, w, s, info, a, ids, func(d string) string { return d })
+}
+
+// fits returns an error if the databases of a backup are known not to fit in place of the present ones. They take at least the size of their statements.
+func fits(ctx context.Context, a *mysql.Admin, checked Contents) error {
+	size, err := a.Size(ctx, checked.Header.Databases...)
+	for _, e := range checked.Manifest.Entries {
+		if strings.HasPrefix(e.Name, databasesDir+"/") {
+			size -= e.Size
+		}
+	}
+	if err != nil {
+		return err
+	}
+	return a.Fit(ctx, "restoring the databases", -size)
 }
 
 // Others returns the databases of a cloud that hold tables and are not in a backup, sorted.
