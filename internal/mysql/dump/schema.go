@@ -181,13 +181,14 @@ func (s *session) sequence(ctx context.Context, d *schema, name string) error {
 	return nil
 }
 
-// programs reads the stored programs: procedures, functions, triggers and events.
+// programs reads the stored programs: procedures, functions, packages of MariaDB, triggers and events.
 func (s *session) programs(ctx context.Context, d *schema) error {
+	const routines = "SELECT ROUTINE_NAME FROM information_schema.ROUTINES WHERE ROUTINE_SCHEMA = ? AND ROUTINE_TYPE = "
 	for _, p := range []struct{ kind, list, column, show string }{
-		{string(Routine), "SELECT ROUTINE_NAME FROM information_schema.ROUTINES WHERE ROUTINE_SCHEMA = ? AND ROUTINE_TYPE = 'PROCEDURE' ORDER BY 1",
-			"create procedure", "SHOW CREATE PROCEDURE "},
-		{string(Routine), "SELECT ROUTINE_NAME FROM information_schema.ROUTINES WHERE ROUTINE_SCHEMA = ? AND ROUTINE_TYPE = 'FUNCTION' ORDER BY 1",
-			"create function", "SHOW CREATE FUNCTION "},
+		{string(Routine), routines + "'PROCEDURE' ORDER BY 1", "create procedure", "SHOW CREATE PROCEDURE "},
+		{string(Routine), routines + "'FUNCTION' ORDER BY 1", "create function", "SHOW CREATE FUNCTION "},
+		{string(Routine), routines + "'PACKAGE' ORDER BY 1", "create package", "SHOW CREATE PACKAGE "},
+		{string(Routine), routines + "'PACKAGE BODY' ORDER BY 1", "create package body", "SHOW CREATE PACKAGE BODY "},
 		{string(Trigger), "SELECT TRIGGER_NAME FROM information_schema.TRIGGERS WHERE TRIGGER_SCHEMA = ? ORDER BY EVENT_OBJECT_TABLE, ACTION_TIMING, " +
 			"EVENT_MANIPULATION, ACTION_ORDER", "sql original statement", "SHOW CREATE TRIGGER "},
 		{string(Event), "SELECT EVENT_NAME FROM information_schema.EVENTS WHERE EVENT_SCHEMA = ? ORDER BY 1", "create event", "SHOW CREATE EVENT "},
@@ -209,8 +210,8 @@ func (s *session) programs(ctx context.Context, d *schema) error {
 				return fmt.Errorf("the account lacks the privilege to read the definition of %s %q", p.kind, n)
 			}
 			name := n
-			if p.column == "create function" {
-				name += " function"
+			if kind := strings.TrimPrefix(p.column, "create "); p.kind == string(Routine) && kind != "procedure" {
+				name += " " + kind
 			}
 			d.others = append(d.others, Piece{Database: d.name, Kind: Kind(p.kind), Name: name, Setup: setup(r), SQL: []byte(unqualified(r[p.column]))})
 		}
