@@ -16,6 +16,7 @@ import (
 	"golang.org/x/net/http/httpproxy"
 
 	"yunion.io/x/ocadm/internal/registry"
+	"yunion.io/x/ocadm/phases/host"
 )
 
 // upstreamFlags configure how "depot serve" gets missing images from registries. They name files, because the contents are secret and may change.
@@ -42,7 +43,7 @@ func (u *upstreamFlags) registries() (registry.Client, error) {
 	if err != nil {
 		return registry.Client{}, err
 	}
-	machine := registry.Machine(os.ReadFile)
+	machine := registry.Machine(host.Files{})
 	return registry.Client{
 		Credentials: credentials,
 		Proxy:       func(r *http.Request) (*url.URL, error) { return proxies.ProxyFunc()(r.URL) },

@@ -120,12 +120,21 @@ func (h *hub) client() (registry.Client, error) {
 	hosts := fmt.Sprintf("server = %q\n", h.URL)
 	auth := fmt.Sprintf(`{"auths":{%q:{"auth":%q}}}`, hubRegistry, base64.StdEncoding.EncodeToString([]byte(hubLogin)))
 	credentials, err := registry.ParseCredentials([]byte(auth))
-	return registry.Client{Credentials: credentials, Endpoints: registry.Machine(func(file string) ([]byte, error) {
-		if file == registry.HostsDir+"/"+hubRegistry+"/hosts.toml" {
-			return []byte(hosts), nil
-		}
-		return nil, &fs.PathError{Op: "open", Path: file, Err: fs.ErrNotExist}
-	})}, err
+	return registry.Client{Credentials: credentials, Endpoints: registry.Machine(hostsFile(hosts))}, err
+}
+
+// hostsFile is a machine that has only the hosts.toml of the hub.
+type hostsFile string
+
+func (f hostsFile) ReadFile(name string) ([]byte, error) {
+	if name == registry.HostsDir+"/"+hubRegistry+"/hosts.toml" {
+		return []byte(f), nil
+	}
+	return nil, &fs.PathError{Op: "open", Path: name, Err: fs.ErrNotExist}
+}
+
+func (f hostsFile) ReadDir(name string) ([]fs.DirEntry, error) {
+	return nil, &fs.PathError{Op: "open", Path: name, Err: fs.ErrNotExist}
 }
 
 // through is a depot that copies from a hub, as seen by nodes.

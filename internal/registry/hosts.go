@@ -54,32 +54,72 @@ type hostEntry struct {
 	Header       map[string]any `toml:"header"` // a value, or a list
 }
 
-// Machine returns a function that returns a registry's endpoints according to a machine's hosts.toml files. read reads a file.
-func Machine(read func(name string) ([]byte, error)) func(registry string) ([]Endpoint, error) {
+// Files reads the files of a machine.
+type Files interface {
+	ReadFile(name string) ([]byte, error)
+	ReadDir(name string) ([]fs.DirEntry, error)
+}
+
+// Machine returns a function that returns a registry's endpoints according to the files below HostsDir. As in containerd, the first existing directory
+// counts; one without hosts.toml holds certificates as in docker: *.crt of authorities, *.cert and *.key of the client.
+func Machine(machine Files) func(registry string) ([]Endpoint, error) {
 	return func(registry string) ([]Endpoint, error) {
-		for _, dir := range []string{port.ReplaceAllString(registry, "_${1}_"), registry, "_default"} {
-			file := path.Join(HostsDir, dir, "hosts.toml")
-			raw, err := read(file)
-			if errors.Is(err, fs.ErrNotExist) {
-				continue
-			}
-			if err != nil {
-				return nil, fmt.Errorf("reading %s: %w", file, err)
-			}
-			out, err := parseHosts(raw, registry, func(name string) ([]byte, error) {
+		for _, name := range []string{port.ReplaceAllString(registry, "_${1}_"), registry, "_default"} {
+			dir := path.Join(HostsDir, name)
+			read := func(name string) ([]byte, error) {
 				if !path.IsAbs(name) {
-					name = path.Join(path.Dir(file), name)
+					name = path.Join(dir, name)
 				}
-				return read(name)
-			})
+				return machine.ReadFile(name)
+			}
+			raw, err := read("hosts.toml")
+			var out []Endpoint
+			if errors.Is(err, fs.ErrNotExist) {
+				var entries []fs.DirEntry
+				if entries, err = machine.ReadDir(dir); errors.Is(err, fs.ErrNotExist) {
+					continue
+				}
+				if err == nil {
+					out, err = own(registry, certificates(entries), read)
+				}
+			} else if err == nil {
+				out, err = parseHosts(raw, registry, read)
+			}
 			if err != nil {
-				return nil, fmt.Errorf("reading %s: %w", file, err)
+				return nil, fmt.Errorf("reading %s: %w", path.Join(dir, "hosts.toml"), err)
 			}
 			return out, nil
 		}
-		e, err := endpoint(upstream(registry), registry, hostEntry{}, read)
-		return []Endpoint{e}, err
+		return own(registry, hostEntry{}, machine.ReadFile)
 	}
+}
+
+// own returns the registry itself. With certificates, one on this machine uses HTTPS, too.
+func own(registry string, h hostEntry, read func(string) ([]byte, error)) ([]Endpoint, error) {
+	address := upstream(registry)
+	if len(texts(h.CA))+len(pairs(h.Client)) > 0 {
+		address = strings.Replace(address, "http://", "https://", 1)
+	}
+	e, err := endpoint(address, registry, h, read)
+	return []Endpoint{e}, err
+}
+
+// certificates returns the settings that the files of a directory without hosts.toml stand for.
+func certificates(entries []fs.DirEntry) hostEntry {
+	var ca, client []any
+	for _, e := range entries {
+		switch name, suffix := e.Name(), path.Ext(e.Name()); suffix {
+		case ".crt":
+			ca = append(ca, name)
+		case ".cert":
+			pair := []any{name}
+			if key := strings.TrimSuffix(name, suffix) + ".key"; slices.ContainsFunc(entries, func(e fs.DirEntry) bool { return e.Name() == key }) {
+				pair = append(pair, key)
+			}
+			client = append(client, pair)
+		}
+	}
+	return hostEntry{CA: ca, Client: client}
 }
 
 var port = regexp.MustCompile(`:(\d+)$`)

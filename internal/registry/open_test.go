@@ -58,7 +58,7 @@ func TestOpen(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := Client{Endpoints: Machine(machine.read), Credentials: credentials}
+	c := Client{Endpoints: Machine(machine), Credentials: credentials}
 	img, err := c.Open(t.Context(), "docker.io/library/busybox:v1", fetch.Fetcher{Pause: time.Millisecond})
 	if err != nil {
 		t.Fatal(err)
@@ -99,7 +99,7 @@ func TestOpenAfterASilentServer(t *testing.T) {
 	machine := files{"/etc/containerd/certs.d/docker.io/hosts.toml": "server = '" + good.URL + "'\n[host.'" + silent.URL + "']\n"}
 	opened := make(chan error, 1)
 	go func() {
-		img, err := Client{Endpoints: Machine(machine.read)}.Open(t.Context(), "docker.io/library/busybox:v1", fetch.Fetcher{Stall: 200 * time.Millisecond})
+		img, err := Client{Endpoints: Machine(machine)}.Open(t.Context(), "docker.io/library/busybox:v1", fetch.Fetcher{Stall: 200 * time.Millisecond})
 		if err == nil {
 			img.Close()
 		}

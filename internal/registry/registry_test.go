@@ -20,6 +20,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/fstest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -106,11 +107,19 @@ func always(code int) func(http.Handler) http.Handler {
 // files holds the files of a machine.
 type files map[string]string
 
-func (f files) read(name string) ([]byte, error) {
+func (f files) ReadFile(name string) ([]byte, error) {
 	if text, ok := f[name]; ok {
 		return []byte(text), nil
 	}
 	return nil, &fs.PathError{Op: "open", Path: name, Err: fs.ErrNotExist}
+}
+
+func (f files) ReadDir(name string) ([]fs.DirEntry, error) {
+	all := fstest.MapFS{}
+	for file := range f {
+		all[file[1:]] = &fstest.MapFile{}
+	}
+	return all.ReadDir(name[1:])
 }
 
 func TestFind(t *testing.T) {
@@ -157,7 +166,8 @@ func TestFind(t *testing.T) {
 		return strings.TrimPrefix(strings.TrimPrefix(s.URL, "http://"), "https://")
 	}
 	hub := func(text string) files { return files{"/etc/containerd/certs.d/docker.io/hosts.toml": text} }
-	const image = "docker.io/library/busybox:v1"
+	docker := func(s *httptest.Server) string { return "/etc/containerd/certs.d/" + address(s) + "/" }
+	const image, fallback = "docker.io/library/busybox:v1", "/etc/containerd/certs.d/_default/hosts.toml"
 	for _, tc := range []struct {
 		name, image string
 		machine     files
@@ -192,12 +202,17 @@ func TestFind(t *testing.T) {
 		{"login by a header", image, hub("server = '" + away.URL + "'\n[host.'" + closed.URL + "'.header]\nAuthorization = 'Basic " +
 			base64.StdEncoding.EncodeToString([]byte(user+":"+password)) + "'\n"), "", 0, ""},
 		{"mirror that refuses", image, hub("server = '" + away.URL + "'\n[host.'" + closed.URL + "']\n"), "", Denied, "401"},
-		{"mirror of all", "registry.k8s.io/library/busybox:v1", files{"/etc/containerd/certs.d/_default/hosts.toml": "[host.'" + open.URL + "']"}, "", 0, ""},
+		{"mirror of all", "registry.k8s.io/library/busybox:v1", files{fallback: "[host.'" + open.URL + "']"}, "", 0, ""},
 		{"port in a directory's name", "r.invalid:5000/library/busybox:v1", files{"/etc/containerd/certs.d/r.invalid_5000_/hosts.toml": "server = '" + open.URL + "'"}, "", 0, ""},
 		{"unknown authority", image, hub("server = '" + secure.URL + "'"), "", Unreachable, "certificate"},
 		{"authority of its own", image, files{"/etc/containerd/certs.d/docker.io/hosts.toml": "server = '" + secure.URL + "'\nca = '/ca.pem'", "/ca.pem": certificate(secure)}, "", 0, ""},
 		{"authority in addition to the machine's", image, files{"/etc/containerd/certs.d/docker.io/hosts.toml": "server = '" + trusted.URL + "'\nca = '/ca.pem'", "/ca.pem": certificate(secure)}, "", 0, ""},
 		{"authority that is not there", image, hub("server = '" + secure.URL + "'\nca = '/ca.pem'"), "", Unreachable, "/ca.pem"},
+		{"authority as in docker", address(secure) + "/library/busybox:v1", files{docker(secure) + "ca.crt": certificate(secure), fallback: "[host.'" + away.URL + "']"}, "", 0, ""},
+		{"certificate to show as in docker", address(mutual) + "/library/busybox:v1", files{docker(mutual) + "ca.crt": certificate(mutual),
+			docker(mutual) + "client.cert": certificate(mutual), docker(mutual) + "client.key": privateKey(t, mutual)}, "", 0, ""},
+		{"certificate and key in one file as in docker", address(mutual) + "/library/busybox:v1",
+			files{docker(mutual) + "ca.crt": certificate(mutual), docker(mutual) + "client.cert": pair}, "", 0, ""},
 		{"not verified", image, hub("server = '" + secure.URL + "'\nskip_verify = true"), "", 0, ""},
 		{"certificate to show", image, files{"/etc/containerd/certs.d/docker.io/hosts.toml": "server = '" + mutual.URL + "'\nskip_verify = true\nclient = '/pair.pem'", "/pair.pem": pair}, "", 0, ""},
 		{"certificate and key to show", image, files{"/etc/containerd/certs.d/docker.io/hosts.toml": "server = '" + mutual.URL + "'\nskip_verify = true\nclient = [['/c.pem', '/k.pem']]",
@@ -217,7 +232,7 @@ func TestFind(t *testing.T) {
 			}
 			ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 			defer cancel()
-			_, err := Client{Endpoints: Machine(tc.machine.read), Credentials: credentials}.Find(ctx, tc.image)
+			_, err := Client{Endpoints: Machine(tc.machine), Credentials: credentials}.Find(ctx, tc.image)
 			if tc.says == "" {
 				if err != nil {
 					t.Error(err)
@@ -287,7 +302,7 @@ func TestParseCredentials(t *testing.T) {
 
 func TestMirrorsInTheOrderOfTheFile(t *testing.T) {
 	hosts := files{"/etc/containerd/certs.d/docker.io/hosts.toml": "server = 'https://z'\n[host.'https://b']\n[host.'https://b'.header]\nx = 'y'\n[host.\"https://a\"]\n"}
-	list, err := Machine(hosts.read)("docker.io")
+	list, err := Machine(hosts)("docker.io")
 	var got []string
 	for _, e := range list {
 		got = append(got, e.Root.Host)

@@ -33,13 +33,20 @@ func Registries(h *host.Host) (registry.Client, error) {
 	if err != nil {
 		return registry.Client{}, err
 	}
-	read := func(name string) ([]byte, error) {
-		if i := slices.IndexFunc(files, func(f host.File) bool { return f.Name == name }); i >= 0 {
-			return files[i].Data, nil
-		}
-		return h.Files.ReadFile(name)
+	return registry.Client{Endpoints: registry.Machine(planned{h.Files, files}), Credentials: credentials}, nil
+}
+
+// planned reads files of the machine, some of which are not written yet.
+type planned struct {
+	host.Files
+	files host.FileSet
+}
+
+func (p planned) ReadFile(name string) ([]byte, error) {
+	if i := slices.IndexFunc(p.files, func(f host.File) bool { return f.Name == name }); i >= 0 {
+		return p.files[i].Data, nil
 	}
-	return registry.Client{Endpoints: registry.Machine(read), Credentials: credentials}, nil
+	return p.Files.ReadFile(name)
 }
 
 // credentialsOf returns the credentials of the configuration, else the kubelet's.
