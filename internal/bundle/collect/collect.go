@@ -87,6 +87,7 @@ type Result struct {
 type plan struct {
 	programs map[string][]artifacts.Artifact // by architecture
 	images   []found
+	from     *registries
 }
 
 // Create makes the bundle. It changes nothing if the file already has the same content.
@@ -155,6 +156,7 @@ func (o Options) lookUp(ctx context.Context) (plan, error) {
 		fetcher: fetcher, transport: transport.NewUserAgent(o.Transport, "ocadm"), keychain: o.Keychain, mirrors: o.Mirrors, insecure: o.Insecure,
 		sessions: map[place]*session{}, down: map[string]error{},
 	}
+	p.from = r
 	s.more(int64(len(o.Images)))
 	var err error
 	p.images, err = r.find(ctx, o.Images, o.Archs, func(n int) { s.done(int64(n)) })

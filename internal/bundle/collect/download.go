@@ -26,6 +26,8 @@ type item struct {
 	digest              v1.Hash
 	// size is 0 if it is not known yet.
 	size int64
+	// others are asked in turn if a mirror lacks the blob.
+	others []place
 }
 
 // items returns the blobs that the bundle needs and that are in neither the working directory nor the bundle that it continues.
@@ -43,7 +45,7 @@ func (o Options) items(w *work, p plan) ([]item, error) {
 			if o.Since == nil || !o.Since.Has(l.Digest) {
 				all[l.Digest] = item{
 					what: "a layer of " + f.name, address: f.from.address("blobs", l.Digest.String()), host: f.from.host(),
-					fetcher: f.from.fetcher, digest: l.Digest, size: l.Size,
+					fetcher: f.from.fetcher, digest: l.Digest, size: l.Size, others: f.others,
 				}
 			}
 		}
@@ -88,6 +90,15 @@ func (o Options) download(ctx context.Context, w *work, p plan) (int64, error) {
 			}
 			i.fetcher.Again = s.again
 			err := i.fetcher.Fetch(ctx, i.address, w.part(i.digest), i.digest.Hex, progress)
+			for _, other := range i.others {
+				if err == nil || ctx.Err() != nil || isLocal(err) {
+					break
+				}
+				if at, failed := p.from.open(ctx, other); failed == nil {
+					i.host, i.fetcher.Client = other.host(), at.fetcher.Client
+					err = i.fetcher.Fetch(ctx, at.address("blobs", i.digest.String()), w.part(i.digest), i.digest.Hex, progress)
+				}
+			}
 			if err == nil {
 				err = os.Rename(w.part(i.digest), w.blob(i.digest))
 			}

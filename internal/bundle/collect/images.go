@@ -26,6 +26,7 @@ import (
 type found struct {
 	name, arch string
 	from       *session
+	others     []place // where it may be, too
 	mediaType  types.MediaType
 	digest     v1.Hash
 	raw        []byte
@@ -79,13 +80,16 @@ func (r *registries) image(ctx context.Context, image string, archs []string) ([
 		return nil, imageUnavailable(image, registry.Name(ref), err)
 	}
 	var failed error
-	for _, p := range places {
+	for i, p := range places {
 		s, err := r.open(ctx, p)
 		var list []found
 		if err == nil {
 			list, err = s.find(ctx, image, ref.TagStr(), archs)
 		}
 		if err == nil || ctx.Err() != nil || len(finding.Of(err)) > 0 {
+			for n := range list {
+				list[n].others = places[i+1:]
+			}
 			return list, err
 		}
 		failed = imageUnavailable(image, p.host(), err)

@@ -339,4 +339,19 @@ func TestMirrors(t *testing.T) {
 	if res, err := Create(t.Context(), o); err != nil || !res.Unchanged {
 		t.Errorf("with the same mirror for all registries: %+v, %v", res, err)
 	}
+	// As in containerd, what a mirror lacks of an image comes from the next place.
+	mirror.put(nil)
+	half := imagetest.Image(t, "amd64", imagetest.Layer(t, 2))
+	mirror.push(t, "prefix/x/half:v1", half)
+	o.Images = []string{upstream.push(t, "x/half:v1", half)}
+	mirror.put(func(w http.ResponseWriter, r *http.Request) bool {
+		lacks := blob(r) && !strings.HasSuffix(r.URL.Path, configOf(t, imagetest.Layer(t, 2)))
+		if lacks {
+			w.WriteHeader(http.StatusNotFound)
+		}
+		return lacks
+	})
+	if _, err := Create(t.Context(), o); err != nil {
+		t.Error(err)
+	}
 }
