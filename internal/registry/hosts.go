@@ -73,16 +73,15 @@ func Machine(machine Files) func(registry string) ([]Endpoint, error) {
 				return machine.ReadFile(name)
 			}
 			raw, err := read("hosts.toml")
-			var out []Endpoint
 			if errors.Is(err, fs.ErrNotExist) {
-				var entries []fs.DirEntry
-				if entries, err = machine.ReadDir(dir); errors.Is(err, fs.ErrNotExist) {
+				entries, err := machine.ReadDir(dir)
+				if err != nil {
 					continue
 				}
-				if err == nil {
-					out, err = own(registry, certificates(entries), read)
-				}
-			} else if err == nil {
+				return own(registry, certificates(entries), read)
+			}
+			var out []Endpoint
+			if err == nil {
 				out, err = parseHosts(raw, registry, read)
 			}
 			if err != nil {
