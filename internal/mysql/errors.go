@@ -39,7 +39,9 @@ const (
 	NoGrantOption      Class = "NoGrantOption"
 	NoTable            Class = "NoTable"
 	WeakPassword       Class = "WeakPassword"
-	Refused            Class = "Refused"
+	// NeedsKeys means that the server refuses tables without a primary key, which some services have.
+	NeedsKeys Class = "NeedsKeys"
+	Refused   Class = "Refused"
 	// Full means that the server has no space left.
 	Full Class = "Full"
 	// Locked means that another run holds the lock.
@@ -148,6 +150,9 @@ func (e *Error) Remedy() string {
 		return "make room in the data directory of the database server (SELECT @@datadir), or enlarge its volume"
 	case Locked:
 		return "wait for the other run to end, or stop it, then run the command again; the server releases the lock of a dead run within a minute"
+	case NeedsKeys:
+		return run("SET GLOBAL innodb_force_primary_key = OFF;  -- MariaDB", "SET GLOBAL sql_require_primary_key = OFF;  -- MySQL") +
+			"\nand remove the setting from the server's configuration; if the server is part of a cluster that needs such keys, use another one"
 	case WeakPassword:
 		return "the server's password policy rejects the generated passwords; relax it: validate_password (MySQL), simple_password_check (MariaDB)"
 	}
@@ -223,6 +228,7 @@ var classes = map[uint16]Class{
 	1820: PasswordExpired, 1862: PasswordExpired, 1040: TooManyConnections, 1203: TooManyConnections, 1226: TooManyConnections,
 	1836: ReadOnly, 1819: WeakPassword, 3159: TLSFailed, 1759: TLSFailed,
 	1021: Full, 1114: Full, // the disk, or the tablespace
+	1173: NeedsKeys, 3750: NeedsKeys, 3098: NeedsKeys, // the last one: group replication
 }
 
 // refusals lists the error numbers for lack of privileges.
@@ -234,6 +240,8 @@ func serverClass(my *driverpkg.MySQLError, denied Class) Class {
 		return Full
 	case my.Number == 1290 && (strings.Contains(my.Message, "read-only") || strings.Contains(my.Message, "read_only")):
 		return ReadOnly
+	case my.Number == 1105 && strings.Contains(my.Message, "without an explicit primary key"): // Percona XtraDB Cluster
+		return NeedsKeys
 	case slices.Contains(refusals, my.Number):
 		return cmp.Or(denied, Other)
 	}

@@ -46,6 +46,8 @@ func TestServerErrors(t *testing.T) {
 		{1862, "Your password has expired", "", PasswordExpired, "", "ALTER USER 'root'@'%'"},
 		{4151, "Access denied, this account is locked", "", AccountLocked, "", "ACCOUNT UNLOCK"},
 		{1064, "You have an error in your SQL syntax near '" + canary + "'", "", Other, "", ""},
+		{1105, "Percona-XtraDB-Cluster prohibits use of DML command on a table (a.t) without an explicit primary key with pxc_strict_mode = ENFORCING or MASTER",
+			NoGrantOption, NeedsKeys, "", "use another one"},
 		{1105, "something odd about " + canary, "", Other, "", ""},
 	} {
 		t.Run(fmt.Sprint(tc.number, tc.class), func(t *testing.T) {

@@ -95,6 +95,20 @@ func TestProbeFindsMissingPrivileges(t *testing.T) {
 	}
 }
 
+func TestProbeFindsForcedKeys(t *testing.T) {
+	a := open(t, root(t))
+	setting := map[Flavour]string{MariaDB: "innodb_force_primary_key", MySQL: "sql_require_primary_key"}[flavour()]
+	run(t, a, "SET GLOBAL "+setting+" = ON")
+	t.Cleanup(func() { _, _ = server.Execute(context.Background(), "SET GLOBAL "+setting+" = OFF") })
+	_, err := Probe(t.Context(), root(t))
+	if e, ok := errors.AsType[*Error](err); !ok || e.Class != NeedsKeys || !strings.Contains(e.Remedy(), "SET GLOBAL "+setting+" = OFF;") {
+		t.Errorf("got %v", err)
+	}
+	if left := leftovers(t, a); len(left) > 0 {
+		t.Errorf("left: %v", left)
+	}
+}
+
 // Inspect writes nothing at all, according to the server's own log.
 func TestInspectWritesNothing(t *testing.T) {
 	cfg := root(t)

@@ -56,6 +56,7 @@ func databaseCodes() []databaseCode {
 		{mysql.NoGrantOption, "OCA-6014", "The account is not allowed to grant privileges on %s"},
 		{mysql.NoTable, "OCA-6015", "The account is not allowed to create or change tables on %s"},
 		{mysql.WeakPassword, "OCA-6016", "The password policy of the database server %s refuses generated passwords"},
+		{mysql.NeedsKeys, "OCA-6017", "The database server %s refuses tables without a primary key"},
 	}
 }
 
