@@ -193,3 +193,41 @@ func TestUploadsOfOtherClouds(t *testing.T) {
 		t.Errorf("%q, %v", ended, err)
 	}
 }
+
+// TestInterruptedUpload checks that no parts stay in a bucket when the context of a backup ends, which keeps the client from aborting the upload.
+func TestInterruptedUpload(t *testing.T) {
+	var requests []string
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		w.Header().Set("ETag", `"1"`)
+		switch r.Method {
+		case http.MethodPost:
+			fmt.Fprint(w, "<InitiateMultipartUploadResult><UploadId>u</UploadId></InitiateMultipartUploadResult>")
+		case http.MethodGet:
+			fmt.Fprint(w, "<ListMultipartUploadsResult><Upload><Key>p/a</Key><UploadId>u</UploadId></Upload></ListMultipartUploadsResult>")
+		case http.MethodPut, http.MethodDelete:
+			requests = append(requests, r.Method+" "+r.URL.Path+" "+r.URL.Query().Get("uploadId"))
+			if r.Method == http.MethodDelete {
+				w.WriteHeader(http.StatusNoContent)
+			}
+		}
+	}))
+	t.Cleanup(s.Close)
+	store, err := NewS3(t.Context(), S3Config{Endpoint: s.Listener.Addr().String(), Plain: true, Region: "r", Bucket: "backups", Prefix: "p", AccessKey: "a", SecretKey: "b"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	f, err := store.Create(ctx, "a")
+	if err == nil {
+		_, err = f.Write(make([]byte, s3PartSize+1)) // the last byte is read once the first part is stored
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	cancel()
+	f.Abort()
+	if want := []string{"PUT /backups/p/a u", "DELETE /backups/p/a u"}; !slices.Equal(requests, want) {
+		t.Errorf("%q", requests)
+	}
+}

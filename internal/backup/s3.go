@@ -105,13 +105,18 @@ func (s *S3) String() string { return s.cfg.String() }
 
 func (s *S3) key(name string) string { return path.Join(s.cfg.Prefix, name) }
 
-// Create implements Store. An upload that is not committed is also aborted in the store.
+// Create implements Store. An upload that is not committed is also aborted in the store, where its parts would cost money.
 func (s *S3) Create(ctx context.Context, name string) (File, error) {
-	ctx, cancel := context.WithCancel(ctx)
+	uploading, cancel := context.WithCancel(ctx)
 	r, w := io.Pipe()
 	f := &s3File{PipeWriter: w, cancel: cancel, done: make(chan struct{})}
+	f.discard = func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
+		defer cancel()
+		_ = s.client.RemoveIncompleteUpload(ctx, s.cfg.Bucket, s.key(name)) // Clean tries again
+	}
 	go func() {
-		_, err := s.client.PutObject(ctx, s.cfg.Bucket, s.key(name), r, -1, minio.PutObjectOptions{PartSize: s3PartSize, ContentType: "application/octet-stream"})
+		_, err := s.client.PutObject(uploading, s.cfg.Bucket, s.key(name), r, -1, minio.PutObjectOptions{PartSize: s3PartSize, ContentType: "application/octet-stream"})
 		if err != nil {
 			err = fmt.Errorf("uploading %s to %s: %w", name, s, err)
 		}
@@ -124,31 +129,33 @@ func (s *S3) Create(ctx context.Context, name string) (File, error) {
 
 type s3File struct {
 	*io.PipeWriter
-	cancel context.CancelFunc
-	done   chan struct{}
-	err    error // valid once done is closed
-	ended  bool
+	cancel, discard func()
+	done            chan struct{}
+	err             error // valid once done is closed
+	ended           bool
 }
 
 func (f *s3File) Commit() error {
 	_ = f.Close()
-	f.ended = true
-	defer f.cancel()
 	<-f.done
+	if f.err != nil {
+		f.Abort()
+	}
+	f.ended = true
+	f.cancel()
 	return f.err
 }
 
+// Abort does not leave it to the client to abort the upload: when the context has ended, it cannot.
 func (f *s3File) Abort() {
 	if f.ended {
 		return
 	}
 	f.ended = true
 	_ = f.CloseWithError(errors.New("the backup was not finished"))
-	defer f.cancel()
-	select {
-	case <-f.done: // the store has aborted the upload
-	case <-time.After(time.Minute):
-	}
+	f.cancel()
+	<-f.done
+	f.discard()
 }
 
 func (s *S3) Open(ctx context.Context, name string) (io.ReadCloser, error) {
