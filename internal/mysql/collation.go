@@ -12,9 +12,8 @@ import (
 	driverpkg "github.com/go-sql-driver/mysql"
 )
 
-// used lists what databases and columns use, as "CHARSET COLLATION". A table without such a column works with any default.
-const used = "SELECT CONCAT(CHARACTER_SET_NAME, ' ', COLLATION_NAME) FROM information_schema.COLUMNS WHERE TABLE_SCHEMA = ? AND COLLATION_NAME IS NOT NULL UNION " +
-	"SELECT CONCAT(DEFAULT_CHARACTER_SET_NAME, ' ', DEFAULT_COLLATION_NAME) FROM information_schema.SCHEMATA WHERE SCHEMA_NAME = ?"
+// used lists what columns use, as "CHARSET COLLATION". A table without such a column works with any default.
+const used = "SELECT DISTINCT CONCAT(CHARACTER_SET_NAME, ' ', COLLATION_NAME) FROM information_schema.COLUMNS WHERE TABLE_SCHEMA = ? AND COLLATION_NAME IS NOT NULL"
 
 var collation = regexp.MustCompile(`^([A-Za-z0-9]+) ([A-Za-z0-9_]+)$`)
 
@@ -25,7 +24,7 @@ var unknownCollation = []uint16{1115, 1273}
 func (a *Admin) Accepts(ctx context.Context, from *Admin, databases ...string) error {
 	var all []string
 	for _, d := range databases {
-		some, err := strings1(ctx, from.cfg, from.db, used, d, d)
+		some, err := strings1(ctx, from.cfg, from.db, used, d)
 		if err != nil {
 			return from.fail("reading the collations of the databases", err, NoCreate)
 		}

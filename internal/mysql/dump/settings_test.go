@@ -82,6 +82,16 @@ func TestCharacterSetOfServer(t *testing.T) {
 	}
 }
 
+// The default collation of every database on MySQL 8 is unknown to MariaDB, and the other way round.
+func TestDefaultCollationOfAnotherServer(t *testing.T) {
+	e := setUp(t)
+	e.load("copy_", []Piece{{Database: "a", Kind: Database, Name: "a",
+		SQL: []byte("CREATE DATABASE `a` /*!40100 DEFAULT CHARACTER SET latin1 COLLATE latin1_nowhere_ci */ /*!80016 DEFAULT ENCRYPTION='N' */")}})
+	if got := e.cell("SELECT DEFAULT_CHARACTER_SET_NAME FROM information_schema.SCHEMATA WHERE SCHEMA_NAME = 'copy_a'"); got != "latin1" {
+		t.Error(got)
+	}
+}
+
 // TestConnectionSettings checks that every row is copied, whatever the server sets for its connections.
 func TestConnectionSettings(t *testing.T) {
 	for name, value := range map[string]string{"sql_select_limit": "1", "max_join_size": "1", "autocommit": "0"} {
