@@ -169,9 +169,15 @@ func TestRefusedRetention(t *testing.T) {
 func TestUploadsOfOtherClouds(t *testing.T) {
 	mine, twin := "p/"+FileName(Header{Cloud: cloud}), "p/"+FileName(Header{Cloud: Cloud{Name: cloud.Name, ID: "id-9"}})
 	var ended []string
+	refused := ""
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.Method {
 		case http.MethodGet:
+			if refused != "" {
+				w.WriteHeader(http.StatusForbidden)
+				fmt.Fprintf(w, "<Error><Code>%s</Code></Error>", refused)
+				return
+			}
 			fmt.Fprint(w, "<ListMultipartUploadsResult>")
 			for _, key := range []string{mine, twin, "p/default-20261122T020000Z" + Suffix} {
 				if strings.HasPrefix(key, r.URL.Query().Get("prefix")) {
@@ -191,6 +197,12 @@ func TestUploadsOfOtherClouds(t *testing.T) {
 	}
 	if err := store.Clean(t.Context(), prefix(cloud)); err != nil || !slices.Equal(ended, []string{mine}) {
 		t.Errorf("%q, %v", ended, err)
+	}
+	for code, fails := range map[string]bool{"AccessDenied": false, "NotImplemented": false, "SignatureDoesNotMatch": true} {
+		refused = code
+		if err := store.Clean(t.Context(), prefix(cloud)); (err != nil) != fails {
+			t.Errorf("%s: %v", code, err)
+		}
 	}
 }
 

@@ -197,8 +197,12 @@ func (s *S3) Remove(ctx context.Context, name string) error {
 	return nil
 }
 
+// Clean implements Store. Keys that may not list uploads, and stores without such lists, are good enough for a backup.
 func (s *S3) Clean(ctx context.Context, prefix string) error {
 	for u := range s.client.ListIncompleteUploads(ctx, s.cfg.Bucket, s.cfg.Prefix, true) {
+		if slices.Contains([]string{minio.AccessDenied, minio.NotImplemented}, minio.ToErrorResponse(u.Err).Code) {
+			return nil
+		}
 		if u.Err != nil {
 			return fmt.Errorf("cleaning up %s: %w", s, u.Err)
 		}
