@@ -28,18 +28,22 @@ func TestChoiceOfTheDefault(t *testing.T) {
 		}
 	}
 	apply(map[string]any{"apiVersion": v1alpha1.GroupVersion.String(), "kind": v1alpha1.Kind, "metadata": map[string]any{"name": "default"},
-		"spec": map[string]any{"regionServer": map[string]any{"replicas": int64(2), "tag": "v4"}, "keystone": map[string]any{"replicas": int64(2)}}}, v1alpha1.ManagerDefaults)
+		"spec": map[string]any{"regionServer": map[string]any{"replicas": int64(2), "tag": "v4"}, "keystone": map[string]any{"replicas": int64(2), "tag": "v4", "disable": true}}}, v1alpha1.ManagerDefaults)
 	apply(map[string]any{"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": "default-region"},
 		"data": map[string]any{"log_level": "info", "time_zone": "Asia/Shanghai"}}, operatorManager)
 	key := client.ObjectKey{Namespace: "onecloud", Name: "default"}
 	refs := []ComponentRef{{Cloud: key, Name: "region", Block: []string{"regionServer"}}, {Cloud: key, Name: "keystone", Block: []string{"keystone"}}}
 	for i, want := range []int{1, 0} {
 		for _, r := range refs {
-			if lines, err := r.Scale(t.Context(), c, 2); err != nil || len(lines) != want {
+			if lines, err := r.Apply(t.Context(), c, ComponentChange{"replicas": int64(2)}); err != nil || len(lines) != want {
 				t.Errorf("%d: %v, %v", i, lines, err)
 			}
 		}
-		lines, err := ChangeServiceOptions(t.Context(), c, key, "region", map[string]*string{"log_level": new("info")})
+		lines, err := refs[1].Apply(t.Context(), c, ComponentChange{"tag": "v4", "disable": true})
+		if err != nil || len(lines) != 2*want {
+			t.Errorf("%d: %q, %v", i, lines, err)
+		}
+		lines, err = ChangeServiceOptions(t.Context(), c, key, "region", map[string]*string{"log_level": new("info")})
 		if err != nil || len(lines) != want {
 			t.Errorf("%d: %v, %v", i, lines, err)
 		}
@@ -52,6 +56,9 @@ func TestChoiceOfTheDefault(t *testing.T) {
 		if !r.chosen(live, "replicas") {
 			t.Errorf("%s: not chosen: %v", r.Name, live.GetManagedFields())
 		}
+	}
+	if !refs[1].chosen(live, "tag") || !refs[1].chosen(live, "disable") {
+		t.Errorf("not chosen: %v", live.GetManagedFields())
 	}
 	if refs[0].chosen(live, "tag") {
 		t.Error("the tag is chosen, too")

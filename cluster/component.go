@@ -6,8 +6,8 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -40,15 +40,15 @@ type ComponentRef struct {
 	Label string
 }
 
-// ComponentChange is a change of a component's block. nil leaves a field as it is; a pointer to "" returns it to the operator.
-type ComponentChange struct {
-	Tag, Repository, Image *string
-	Disable                *bool
-}
+// ComponentChange is a change of a component's block: its keys are componentFields. nil returns a field to the operator.
+type ComponentChange map[string]any
+
+// componentFields are the fields of a block that users change: three strings, a bool and an int64.
+var componentFields = []string{"tag", "repository", "image", "disable", "replicas"}
 
 // Follow returns the image of a component to the operator, so that it follows the cloud's version and repository again.
 func Follow() ComponentChange {
-	return ComponentChange{Tag: new(""), Repository: new(""), Image: new("")}
+	return ComponentChange{"tag": nil, "repository": nil, "image": nil}
 }
 
 // Apply changes the component's block in the cloud and returns a line for each change.
@@ -57,52 +57,45 @@ func (r ComponentRef) Apply(ctx context.Context, c client.Client, change Compone
 	if err != nil {
 		return nil, err
 	}
-	patch, lines := r.patch(live, change)
+	block, same, lines := r.patch(live, change)
 	if len(lines) == 0 {
 		return nil, nil
 	}
-	if err := merge(ctx, c, live, patch); err != nil {
+	patch := map[string]any{}
+	if err = unstructured.SetNestedMap(patch, block, append([]string{"spec"}, r.Block...)...); err == nil {
+		err = merge(ctx, c, live, patch)
+	}
+	for _, key := range same {
+		if err == nil {
+			err = choose(ctx, c, live, block[key], r.path(key)...)
+		}
+	}
+	if err != nil {
 		return nil, fmt.Errorf("updating component %s of cloud %s: %w", r.Name, r.Cloud, err)
 	}
 	return lines, nil
 }
 
-// patch is pure. A tag or a repository removes a complete image, which would override them.
-func (r ComponentRef) patch(live *unstructured.Unstructured, change ComponentChange) (map[string]any, []string) {
-	block := map[string]any{}
-	var lines []string
-	set := func(key string, want *string) {
-		if want == nil {
-			return
-		}
-		got, _, _ := unstructured.NestedString(live.Object, r.path(key)...)
-		if got == *want || *want == "" && !r.chosen(live, key) {
-			return
-		}
-		block[key] = any(*want)
-		if *want == "" {
-			block[key] = nil
-		}
-		lines = append(lines, fmt.Sprintf("%s: %s → %s", strings.Join(r.path(key), "."), orNone(got), orNone(*want)))
+// patch is pure. same lists the fields whose value is already that of the operator. A tag or a repository removes a complete image, which would
+// override them.
+func (r ComponentRef) patch(live *unstructured.Unstructured, change ComponentChange) (block map[string]any, same, lines []string) {
+	block, change = map[string]any{}, maps.Clone(change)
+	if _, given := change["image"]; !given && r.chosen(live, "image") && (change["tag"] != nil || change["repository"] != nil) {
+		change["image"] = nil
 	}
-	if change.Image == nil && r.chosen(live, "image") && (change.Tag != nil || change.Repository != nil) {
-		change.Image = new("")
-	}
-	set("tag", change.Tag)
-	set("repository", change.Repository)
-	set("image", change.Image)
-	if want := change.Disable; want != nil {
-		got, there, _ := unstructured.NestedBool(live.Object, r.path("disable")...)
-		if !there || got != *want {
-			block["disable"] = *want
-			lines = append(lines, fmt.Sprintf("%s: %t → %t", strings.Join(r.path("disable"), "."), got, *want))
+	for _, key := range componentFields {
+		want, given := change[key]
+		got, there, _ := unstructured.NestedFieldNoCopy(live.Object, r.path(key)...)
+		if chosen := r.chosen(live, key); !given || want == nil && !chosen || there && got == want && chosen {
+			continue
 		}
+		block[key] = want
+		if there && got == want {
+			same = append(same, key)
+		}
+		lines = append(lines, fmt.Sprintf("%s: %v → %v", strings.Join(r.path(key), "."), cmp.Or(got, any("(none)")), cmp.Or(want, any("(none)"))))
 	}
-	var patch any = block
-	for i := len(r.Block) - 1; i >= 0; i-- {
-		patch = map[string]any{r.Block[i]: patch}
-	}
-	return map[string]any{"spec": patch}, lines
+	return block, same, lines
 }
 
 // path returns the path of a field of the block in the cloud.
@@ -110,11 +103,11 @@ func (r ComponentRef) path(key string) []string {
 	return append(append([]string{"spec"}, r.Block...), key)
 }
 
-// chosen reports whether a user set a field of the block, rather than the operator.
+// chosen reports whether a user set a field of the block, rather than the operator. The REST API does not show who did.
 func (r ComponentRef) chosen(live *unstructured.Unstructured, key string) bool {
 	_, there, _ := unstructured.NestedFieldNoCopy(live.Object, r.path(key)...)
-	if !there {
-		return false
+	if managed := live.GetManagedFields(); !there || len(managed) == 0 {
+		return there
 	}
 	var path fieldpath.Path
 	for _, name := range r.path(key) {
@@ -271,51 +264,20 @@ func (r ComponentRef) has(o client.Object) bool {
 	return o.GetName() == name || strings.HasPrefix(o.GetName(), name+"-")
 }
 
-// Scale sets the number of pods of a component, and returns what changed.
-func (r ComponentRef) Scale(ctx context.Context, c client.Client, replicas int32) ([]string, error) {
-	live, err := get(ctx, c, r.Cloud)
-	if err != nil {
-		return nil, err
-	}
-	path := r.path("replicas")
-	was, set, err := unstructured.NestedInt64(live.Object, path...)
-	if err != nil {
-		return nil, fmt.Errorf("reading %s of cloud %s: %w", strings.Join(path, "."), r.Cloud, err)
-	}
-	same := set && was == int64(replicas)
-	if same && (r.chosen(live, "replicas") || len(live.GetManagedFields()) == 0) { // the REST API does not show who chose
-		return nil, nil
-	}
-	patch := map[string]any{}
-	if err := unstructured.SetNestedField(patch, int64(replicas), path...); err != nil {
-		return nil, err
-	}
-	if same {
-		err = choose(ctx, c, live, patch, path...)
-	} else {
-		err = merge(ctx, c, live, patch)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("scaling component %s of cloud %s: %w", r.Name, r.Cloud, err)
-	}
-	before := "none"
-	if set {
-		before = strconv.FormatInt(was, 10)
-	}
-	return []string{fmt.Sprintf("%s: %s → %d", strings.Join(path, "."), before, replicas)}, nil
-}
-
 // choose makes a field the user's whose value is already that of the operator: a merge patch that changes nothing records no owner. Each field has a field
 // manager of its own, because an apply gives up the fields that its manager applied before.
-func choose(ctx context.Context, c client.Client, o client.Object, fields map[string]any, path ...string) error {
+func choose(ctx context.Context, c client.Client, o client.Object, value any, path ...string) error {
 	gvk, err := apiutil.GVKForObject(o, c.Scheme())
 	if err != nil {
 		return err
 	}
-	u := &unstructured.Unstructured{Object: fields}
+	u := &unstructured.Unstructured{Object: map[string]any{}}
 	u.SetGroupVersionKind(gvk)
 	u.SetNamespace(o.GetNamespace())
 	u.SetName(o.GetName())
+	if err := unstructured.SetNestedField(u.Object, value, path...); err != nil {
+		return err
+	}
 	owner := client.FieldOwner(kube.FieldManager + "." + strings.Join(path, "."))
 	return c.Apply(ctx, client.ApplyConfigurationFromUnstructured(u), owner, client.ForceOwnership)
 }

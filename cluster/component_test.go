@@ -33,7 +33,7 @@ func TestComponentPatch(t *testing.T) {
 		"hostagent":    map[string]any{"SdnAgent": map[string]any{"image": "r.io/sdnagent:v4.0.3"}},
 	}}}
 	live.SetManagedFields([]metav1.ManagedFieldsEntry{
-		{Manager: "kubectl-edit", FieldsV1: metav1.NewFieldsV1(`{"f:spec":{"f:keystone":{"f:image":{},"f:tag":{}}}}`)},
+		{Manager: "kubectl-edit", FieldsV1: metav1.NewFieldsV1(`{"f:spec":{"f:keystone":{"f:image":{},"f:tag":{}},"f:regionServer":{"f:disable":{}}}}`)},
 		{Manager: "ocadm-operator-defaults", FieldsV1: metav1.NewFieldsV1(`{"f:spec":{"f:regionServer":{"f:image":{}},"f:hostagent":{"f:SdnAgent":{"f:image":{}}}}}`)},
 	})
 	key := client.ObjectKey{Namespace: "onecloud", Name: "default"}
@@ -44,31 +44,31 @@ func TestComponentPatch(t *testing.T) {
 		lines  []string
 	}{
 		"a version": {
-			[]string{"regionServer"}, ComponentChange{Tag: new("v4.0.2")}, `{"spec":{"regionServer":{"tag":"v4.0.2"}}}`,
+			[]string{"regionServer"}, ComponentChange{"tag": "v4.0.2"}, `{"tag":"v4.0.2"}`,
 			[]string{"spec.regionServer.tag: (none) → v4.0.2"},
 		},
 		"a version where an image was pinned": {
-			[]string{"keystone"}, ComponentChange{Tag: new("v2")}, `{"spec":{"keystone":{"image":null,"tag":"v2"}}}`,
+			[]string{"keystone"}, ComponentChange{"tag": "v2"}, `{"image":null,"tag":"v2"}`,
 			[]string{"spec.keystone.tag: v1 → v2", "spec.keystone.image: r.io/keystone:hotfix → (none)"},
 		},
 		"a nested block": {
-			[]string{"hostagent", "SdnAgent"}, ComponentChange{Repository: new("r.io/mine")}, `{"spec":{"hostagent":{"SdnAgent":{"repository":"r.io/mine"}}}}`,
+			[]string{"hostagent", "SdnAgent"}, ComponentChange{"repository": "r.io/mine"}, `{"repository":"r.io/mine"}`,
 			[]string{"spec.hostagent.SdnAgent.repository: (none) → r.io/mine"},
 		},
 		"a component without a block of its own": {
-			[]string{"components", "cronjob-test"}, ComponentChange{Disable: new(true)}, `{"spec":{"components":{"cronjob-test":{"disable":true}}}}`,
-			[]string{"spec.components.cronjob-test.disable: false → true"},
+			[]string{"components", "cronjob-test"}, ComponentChange{"disable": true}, `{"disable":true}`,
+			[]string{"spec.components.cronjob-test.disable: (none) → true"},
 		},
 		"follow": {
-			[]string{"keystone"}, Follow(), `{"spec":{"keystone":{"image":null,"tag":null}}}`,
+			[]string{"keystone"}, Follow(), `{"image":null,"tag":null}`,
 			[]string{"spec.keystone.tag: v1 → (none)", "spec.keystone.image: r.io/keystone:hotfix → (none)"},
 		},
-		"follow what follows":     {[]string{"regionServer"}, Follow(), `{"spec":{"regionServer":{}}}`, nil},
-		"the same again":          {[]string{"keystone"}, ComponentChange{Image: new("r.io/keystone:hotfix")}, `{"spec":{"keystone":{}}}`, nil},
-		"enable what is enabled":  {[]string{"regionServer"}, ComponentChange{Disable: new(false)}, `{"spec":{"regionServer":{}}}`, nil},
-		"enable what is optional": {[]string{"backup"}, ComponentChange{Disable: new(false)}, `{"spec":{"backup":{"disable":false}}}`, []string{"spec.backup.disable: false → false"}},
+		"follow what follows":     {[]string{"regionServer"}, Follow(), `{}`, nil},
+		"the same again":          {[]string{"keystone"}, ComponentChange{"image": "r.io/keystone:hotfix"}, `{}`, nil},
+		"enable what is enabled":  {[]string{"regionServer"}, ComponentChange{"disable": false}, `{}`, nil},
+		"enable what is optional": {[]string{"backup"}, ComponentChange{"disable": false}, `{"disable":false}`, []string{"spec.backup.disable: (none) → false"}},
 	} {
-		patch, lines := ComponentRef{Cloud: key, Name: "x", Block: c.block}.patch(live, c.change)
+		patch, _, lines := ComponentRef{Cloud: key, Name: "x", Block: c.block}.patch(live, c.change)
 		text, err := json.Marshal(patch)
 		if err != nil {
 			t.Fatal(err)

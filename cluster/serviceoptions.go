@@ -170,7 +170,7 @@ func ChangeServiceOptions(ctx context.Context, c client.Client, cloud client.Obj
 		}
 	}
 	for name, value := range chosen {
-		if err := choose(ctx, c, cm, map[string]any{"data": map[string]any{name: value}}, "data", name); err != nil {
+		if err := choose(ctx, c, cm, value, "data", name); err != nil {
 			return nil, fmt.Errorf("changing ConfigMap %s: %w", client.ObjectKeyFromObject(cm), err)
 		}
 	}

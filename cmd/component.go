@@ -80,24 +80,24 @@ func newComponentUpdate(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			var change cluster.ComponentChange
-			for to, from := range map[**string]*string{&change.Tag: &version, &change.Repository: &repository, &change.Image: &image} {
-				if *from != "" {
-					*to = from
+			change := cluster.ComponentChange{}
+			for field, given := range map[string]string{"tag": version, "repository": repository, "image": image} {
+				if given != "" {
+					change[field] = given
 				}
 			}
 			switch {
-			case follow && change != (cluster.ComponentChange{}):
+			case follow && len(change) > 0:
 				return misused("--follow removes what the other flags set", "give either --follow or the other flags")
 			case follow:
 				change = cluster.Follow()
-			case change == (cluster.ComponentChange{}):
+			case len(change) == 0:
 				return misused("there is nothing to update", "give --version, --repository, --image or --follow")
-			case change.Image != nil && (change.Tag != nil || change.Repository != nil):
+			case image != "" && len(change) > 1:
 				return misused("--image is a complete reference", "give either --image, or --repository and --version")
 			}
 			return f.withCloud(c, func(ctx context.Context, k client.WithWatch) error {
-				return a.changed(ctx, k, &f, ref, func() ([]string, error) { return ref.Apply(ctx, k, change) })
+				return a.changed(ctx, k, &f, ref, change)
 			})
 		},
 	}
@@ -177,7 +177,7 @@ func newComponentSwitch(a *app, verb string, disable bool) *cobra.Command {
 				}
 			}
 			return f.withCloud(c, func(ctx context.Context, k client.WithWatch) error {
-				return a.changed(ctx, k, &f, ref, func() ([]string, error) { return ref.Apply(ctx, k, cluster.ComponentChange{Disable: &disable}) })
+				return a.changed(ctx, k, &f, ref, cluster.ComponentChange{"disable": disable})
 			})
 		},
 	}

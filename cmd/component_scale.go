@@ -41,7 +41,7 @@ func newComponentScale(a *app) *cobra.Command {
 				return misused("component "+args[0]+" cannot be scaled: "+why, "ocadm cluster status")
 			}
 			return f.withCloud(c, func(ctx context.Context, k client.WithWatch) error {
-				return a.changed(ctx, k, &f, ref, func() ([]string, error) { return ref.Scale(ctx, k, int32(replicas)) })
+				return a.changed(ctx, k, &f, ref, cluster.ComponentChange{"replicas": replicas})
 			})
 		},
 	}
@@ -51,8 +51,8 @@ func newComponentScale(a *app) *cobra.Command {
 }
 
 // changed makes a change of a component's block, prints it, and waits for it if the user asked for that.
-func (a *app) changed(ctx context.Context, k client.WithWatch, f *cloudFlags, ref cluster.ComponentRef, change func() ([]string, error)) error {
-	lines, err := change()
+func (a *app) changed(ctx context.Context, k client.WithWatch, f *cloudFlags, ref cluster.ComponentRef, change cluster.ComponentChange) error {
+	lines, err := ref.Apply(ctx, k, change)
 	if err != nil {
 		return err
 	}

@@ -127,7 +127,7 @@ func scaled(ctx context.Context, in *scaleInput) (*struct {
 			Changes []string `json:"changes"`
 		}
 	}{}
-	lines, err := ref.Scale(ctx, of(ctx), in.Body.Replicas)
+	lines, err := ref.Apply(ctx, of(ctx), cluster.ComponentChange{"replicas": int64(in.Body.Replicas)})
 	out.Body.Changes = append([]string{}, lines...)
 	return out, failed(err)
 }
