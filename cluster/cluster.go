@@ -20,14 +20,13 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
-	"yunion.io/x/ocadm/cluster/why"
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/internal/kube"
 )
 
 const (
-	DefaultName      = why.DefaultName
-	DefaultNamespace = why.DefaultNamespace
+	DefaultName      = finding.DefaultName
+	DefaultNamespace = finding.DefaultNamespace
 	// OperatorName is the operator's Deployment in DefaultNamespace; its first container is the operator.
 	OperatorName = "onecloud-operator"
 )

@@ -16,7 +16,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
-	"yunion.io/x/ocadm/cluster/why"
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/operatorctl/status"
 )
@@ -117,7 +116,7 @@ func statusOf(object map[string]any) (Status, error) {
 	}
 	if r := cr.Status.Rollout; r != nil {
 		s.rollout = r.Operation
-		s.Operation = why.Here(fmt.Sprintf("%s, wave %d: ocadm operation show %s", r.Operation, r.Reached, r.Operation), cr.Namespace, cr.Name)
+		s.Operation = finding.Here(fmt.Sprintf("%s, wave %d: ocadm operation show %s", r.Operation, r.Reached, r.Operation), cr.Namespace, cr.Name)
 	}
 	if s.Components == nil {
 		s.Components = []v1alpha1.ComponentStatus{}
@@ -149,7 +148,7 @@ func pauseOf(cloud metav1.Object) (what, end string) {
 	_, stopped := annotations[v1alpha1.AnnotationPausedBefore]
 	switch {
 	case all && stopped:
-		return changesNothing, why.Here("ocadm cluster start", cloud.GetNamespace(), cloud.GetName())
+		return changesNothing, finding.Here("ocadm cluster start", cloud.GetNamespace(), cloud.GetName())
 	case all:
 		return changesNothing, end
 	case len(names) > 0:

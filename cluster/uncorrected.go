@@ -14,7 +14,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
-	"yunion.io/x/ocadm/cluster/why"
 	"yunion.io/x/ocadm/internal/finding"
 )
 
@@ -90,11 +89,11 @@ func toCorrect(key client.ObjectKey, s Status) error {
 	for _, c := range s.uncorrected() {
 		f.Evidence = append(f.Evidence, c.Name+": "+c.Message)
 		remedies = append(remedies, fmt.Sprintf("kubectl -n %s edit configmap %s-%s   # list options: ocadm component options list %s%s",
-			key.Namespace, key.Name, c.Name, c.Name, why.Elsewhere(key.Namespace, key.Name)))
+			key.Namespace, key.Name, c.Name, c.Name, finding.Elsewhere(key.Namespace, key.Name)))
 	}
 	if len(f.Evidence) > 0 {
 		f.Cause = f.Evidence[0]
 	}
-	f.Remedy = strings.Join(append(remedies, "ocadm cluster status --wait"+why.Elsewhere(key.Namespace, key.Name)), "\n")
+	f.Remedy = strings.Join(append(remedies, "ocadm cluster status --wait"+finding.Elsewhere(key.Namespace, key.Name)), "\n")
 	return f
 }

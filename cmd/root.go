@@ -213,12 +213,23 @@ func Execute(ctx context.Context, s Streams, args []string) int {
 	}
 	var shown *shownError
 	if !errors.As(err, &shown) {
-		ui.Error(a.redact.Writer(s.Err), program, err)
+		var text strings.Builder
+		ui.Error(&text, program, err)
+		fmt.Fprint(a.redact.Writer(s.Err), ofCloud(c, text.String()))
 	}
 	if a.logFile != "" {
 		fmt.Fprintf(s.Err, "%s: the full log is in %s\n", program, a.logFile)
 	}
 	return finding.ExitStatus(err)
+}
+
+// ofCloud names the cloud of a command in the commands that its error advises.
+func ofCloud(c *cobra.Command, text string) string {
+	name, namespace := c.Flags().Lookup("name"), c.Flags().Lookup("namespace")
+	if name == nil || namespace == nil {
+		return text
+	}
+	return finding.Here(text, namespace.Value.String(), name.Value.String())
 }
 
 // Fail prints an error that occurred before any command ran, and returns the exit status.

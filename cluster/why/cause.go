@@ -251,7 +251,7 @@ func (c Cause) found(f *facts, h Hit) Found {
 		named["pod"] = "a pod of " + component
 	}
 	found := Found{ID: c.ID, On: h.On, layer: c.Layer, past: c.Past, Finding: finding.Finding{Code: c.Code, Severity: severity,
-		What: fill(cmp.Or(c.What, c.Title), named), Cause: fill(c.Why, named), Remedy: Here(fill(c.Next, values), f.Namespace, f.Name)}}
+		What: fill(cmp.Or(c.What, c.Title), named), Cause: fill(c.Why, named), Remedy: finding.Here(fill(c.Next, values), f.Namespace, f.Name)}}
 	if c.Fix != nil {
 		found.Fix = c.Fix.repair(values)
 	}

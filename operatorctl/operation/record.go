@@ -89,7 +89,7 @@ func (r *record) shown() {
 		return
 	}
 	r.mu.Lock()
-	now := r.op.DeepCopy()
+	now := here(r.op.DeepCopy())
 	r.mu.Unlock()
 	r.show(now)
 }
@@ -123,7 +123,7 @@ func (r *record) write(ctx context.Context) error {
 	r.writing.Lock()
 	defer r.writing.Unlock()
 	r.mu.Lock()
-	now := r.op.DeepCopy()
+	now := here(r.op.DeepCopy())
 	before := r.op.DeepCopy()
 	before.Status = *r.written.DeepCopy()
 	r.mu.Unlock()
@@ -265,7 +265,7 @@ func (r *record) Event(e workflow.Event) {
 		if r.events == nil {
 			return
 		}
-		r.events.Eventf(r.op, nil, corev1.EventTypeWarning, "StepFailed", s.Name, "%s", status.Note(s.Name+": "+s.Message))
+		r.events.Eventf(r.op, nil, corev1.EventTypeWarning, "StepFailed", s.Name, "%s", status.Note(finding.Here(s.Name+": "+s.Message, r.op.Namespace, r.op.Spec.Cloud)))
 	}
 }
 
@@ -314,6 +314,22 @@ func failedWith(noted, failed []v1alpha1.OperationFinding) []v1alpha1.OperationF
 		return failed // the recorded ones belong to another step
 	}
 	return append(slices.Clone(failed), slices.DeleteFunc(slices.Clone(noted), func(f v1alpha1.OperationFinding) bool { return !f.Warning })...)
+}
+
+// here names the cloud of an operation in the commands that its status advises.
+func here(o *v1alpha1.OnecloudOperation) *v1alpha1.OnecloudOperation {
+	s := &o.Status
+	texts := []*string{&s.Message, &s.Cause}
+	for i := range s.Steps {
+		texts = append(texts, &s.Steps[i].Message)
+	}
+	for i := range s.Findings {
+		texts = append(texts, &s.Findings[i].Cause, &s.Findings[i].Remedy)
+	}
+	for _, text := range texts {
+		*text = finding.Here(*text, o.Namespace, o.Spec.Cloud)
+	}
+	return o
 }
 
 // Findings converts findings for a status.

@@ -36,12 +36,12 @@ func TestStatusIsWrittenAgain(t *testing.T) {
 			},
 		})
 		r := newRecord(away, &recorder{}, o.DeepCopy())
-		if err := r.Update(t.Context(), func(s *v1alpha1.OnecloudOperationStatus) { s.Message = "written" }); err != nil {
+		if err := r.Update(t.Context(), func(s *v1alpha1.OnecloudOperationStatus) { s.Message = "written: ocadm operation resume a" }); err != nil {
 			t.Error(err)
 		}
 	})
 	now := &v1alpha1.OnecloudOperation{}
-	if err := k.Get(t.Context(), client.ObjectKeyFromObject(o), now); err != nil || now.Status.Message != "written" {
+	if err := k.Get(t.Context(), client.ObjectKeyFromObject(o), now); err != nil || now.Status.Message != "written: ocadm operation resume --name c --namespace n a" {
 		t.Errorf("%+v, %v", now.Status, err)
 	}
 }

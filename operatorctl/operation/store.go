@@ -16,6 +16,7 @@ import (
 
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/internal/backup"
+	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/operatorctl/archive"
 	"yunion.io/x/ocadm/operatorctl/status"
 )
@@ -56,6 +57,7 @@ func (st *store) write(ctx context.Context, o *v1alpha1.OnecloudOperation, chang
 	before := o.DeepCopy()
 	change(&o.Status)
 	conditions(&o.Status, metav1.Now())
+	here(o)
 	err := st.Client.Status().Patch(ctx, o, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}), client.FieldOwner(v1alpha1.ManagerOperator))
 	switch {
 	case apierrors.IsConflict(err) || apierrors.IsNotFound(err):
@@ -68,6 +70,7 @@ func (st *store) write(ctx context.Context, o *v1alpha1.OnecloudOperation, chang
 
 // say records the phase of an operation that does not run, and what it waits for.
 func (st *store) say(ctx context.Context, o *v1alpha1.OnecloudOperation, phase v1alpha1.OperationPhase, message string) error {
+	message = finding.Here(message, o.Namespace, o.Spec.Cloud)
 	if o.Status.Phase == phase && o.Status.Message == message {
 		return nil
 	}
@@ -149,7 +152,7 @@ func (st *store) announce(o *v1alpha1.OnecloudOperation, end v1alpha1.OnecloudOp
 	if end.Phase != v1alpha1.OperationSucceeded {
 		kind = corev1.EventTypeWarning
 	}
-	st.Events.Eventf(o, nil, kind, string(end.Phase), o.Spec.Action, "%s", status.Note(cmp.Or(end.Message, "done")))
+	st.Events.Eventf(o, nil, kind, string(end.Phase), o.Spec.Action, "%s", status.Note(finding.Here(cmp.Or(end.Message, "done"), o.Namespace, o.Spec.Cloud)))
 }
 
 // unmade records a failed backup that its program could not record.

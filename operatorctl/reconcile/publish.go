@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/operatorctl/effects"
 	"yunion.io/x/ocadm/operatorctl/engine"
 	"yunion.io/x/ocadm/operatorctl/status"
@@ -52,7 +53,7 @@ func (a actor) publish(ctx context.Context, m *cloud, s State, out *status.Cloud
 }
 
 func (a actor) event(cr *v1alpha1.OnecloudCluster, e pendingEvent) {
-	a.events.Eventf(cr, nil, e.kind, e.reason, string(e.about), "%s", status.Note(e.note))
+	a.events.Eventf(cr, nil, e.kind, e.reason, string(e.about), "%s", status.Note(finding.Here(e.note, cr.Namespace, cr.Name)))
 }
 
 func (a actor) log(s State) *slog.Logger {

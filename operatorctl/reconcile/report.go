@@ -15,6 +15,7 @@ import (
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/internal/backup"
 	"yunion.io/x/ocadm/internal/certreport"
+	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/internal/version"
 	"yunion.io/x/ocadm/operatorctl/admission"
 	"yunion.io/x/ocadm/operatorctl/component"
@@ -34,7 +35,7 @@ func report(s State, d *Desired) (*status.Cloud, []pendingEvent, last) {
 	for _, name := range d.catalog.names {
 		c := d.component(name)
 		one := status.Component(observed(s, d, c, seen[name]))
-		one.Message = redact(one.Message, d.Credentials)
+		one.Message = finding.Here(redact(one.Message, d.Credentials), s.Cloud.Namespace, s.Cloud.Name)
 		out.Components = append(out.Components, one)
 		if legacy := out.Legacy.Workload(c.StatusKey); c.StatusKey != "" && legacy != nil {
 			*legacy = status.Legacy(c.Resolved, one)

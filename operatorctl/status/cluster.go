@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/internal/images"
 	"yunion.io/x/ocadm/operatorctl/component"
 )
@@ -22,14 +23,14 @@ import (
 type Cloud struct {
 	v1alpha1.OnecloudClusterStatus
 	// before holds the last reported conditions.
-	before     []metav1.Condition
-	generation int64
-	now        time.Time
+	before []metav1.Condition
+	meta   metav1.ObjectMeta
+	now    time.Time
 }
 
 // Of returns a Cloud that starts as the last reported status.
 func Of(cr *v1alpha1.OnecloudCluster, now time.Time) *Cloud {
-	return &Cloud{*cr.Status.DeepCopy(), cr.Status.Conditions, cr.Generation, now}
+	return &Cloud{*cr.Status.DeepCopy(), cr.Status.Conditions, cr.ObjectMeta, now}
 }
 
 // set sets a condition. A condition whose status does not change keeps its time, even if an evaluation sets it to another status in between.
@@ -48,7 +49,8 @@ func (c *Cloud) setInFull(kind string, is metav1.ConditionStatus, reason, messag
 		at = was.LastTransitionTime
 	}
 	meta.SetStatusCondition(&c.Conditions, metav1.Condition{
-		Type: kind, Status: is, Reason: reason, Message: message, ObservedGeneration: c.generation, LastTransitionTime: at,
+		Type: kind, Status: is, Reason: reason, Message: finding.Here(message, c.meta.Namespace, c.meta.Name),
+		ObservedGeneration: c.meta.Generation, LastTransitionTime: at,
 	})
 }
 
@@ -97,7 +99,7 @@ func (c *Cloud) Summarize() {
 }
 
 func (c *Cloud) Invalid(message string) {
-	c.ObservedGeneration, c.Phase = c.generation, v1alpha1.PhaseFailed
+	c.ObservedGeneration, c.Phase = c.meta.Generation, v1alpha1.PhaseFailed
 	c.set(v1alpha1.ConditionDegraded, true, ReasonInvalid, message)
 	for _, kind := range []string{v1alpha1.ConditionProgressing, v1alpha1.ConditionReady} {
 		c.set(kind, false, ReasonInvalid, message)
@@ -182,7 +184,7 @@ func (c *Cloud) Blocked(message string) {
 }
 
 func (c *Cloud) Deleting(message string) {
-	c.Phase, c.ObservedGeneration = v1alpha1.PhaseDeleting, c.generation
+	c.Phase, c.ObservedGeneration = v1alpha1.PhaseDeleting, c.meta.Generation
 	c.set(v1alpha1.ConditionReady, false, ReasonDeleting, message)
 	c.set(v1alpha1.ConditionProgressing, true, ReasonDeleting, message)
 	if d := meta.FindStatusCondition(c.Conditions, v1alpha1.ConditionDegraded); d != nil && d.Reason == ReasonBlocked {
@@ -191,7 +193,7 @@ func (c *Cloud) Deleting(message string) {
 }
 
 func (c *Cloud) Paused() {
-	c.ObservedGeneration = c.generation
+	c.ObservedGeneration = c.meta.Generation
 	c.set(v1alpha1.ConditionProgressing, false, ReasonPaused, "paused by annotation "+v1alpha1.AnnotationPaused)
 }
 

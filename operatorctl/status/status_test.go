@@ -228,6 +228,19 @@ func conditions(previous []metav1.Condition, components []v1alpha1.ComponentStat
 	return c.Conditions
 }
 
+// TestConditionNamesTheCloud checks that a pasted command of a condition does not act on the default cloud instead.
+func TestConditionNamesTheCloud(t *testing.T) {
+	for name, want := range map[string]string{"default": "ocadm operation list", "prod": "ocadm operation list --name prod --namespace two"} {
+		cr := &v1alpha1.OnecloudCluster{}
+		cr.Name, cr.Namespace = name, map[string]string{"default": "onecloud", "prod": "two"}[name]
+		c := status.Of(cr, t0)
+		c.VersionWaits("v2", "v1", false)
+		if got := status.Message(c.Conditions, v1alpha1.ConditionReady); !strings.HasSuffix(got, ": "+want) {
+			t.Errorf("%s: %q", name, got)
+		}
+	}
+}
+
 func TestConditions(t *testing.T) {
 	const yes, no = "True", "False"
 	for _, c := range []struct {
