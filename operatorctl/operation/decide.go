@@ -162,23 +162,19 @@ func (d *decision) queue(open []candidate, atOnce int) {
 	}
 }
 
-// withoutRepeats ends operations that repeat an earlier one, and returns the others. A second update would replace the database copies that the first one
-// made.
+// withoutRepeats ends operations that repeat the one before them, and returns the others. A second update would replace the database copies that the first
+// one made.
 func (d *decision) withoutRepeats(open []candidate) []candidate {
-	var before []*v1alpha1.OnecloudOperation
-	if d.run != nil {
-		before = append(before, d.run)
-	}
+	before := d.run
 	return slices.DeleteFunc(open, func(o candidate) bool {
 		if !moves(o.OnecloudOperation) || o.Status.Phase.Active() || o.OnecloudOperation == d.run {
 			return false
 		}
-		i := slices.IndexFunc(before, func(b *v1alpha1.OnecloudOperation) bool { return Repeats(o.OnecloudOperation, b) })
-		if i < 0 {
-			before = append(before, o.OnecloudOperation)
+		if before == nil || !Repeats(o.OnecloudOperation, before) {
+			before = o.OnecloudOperation
 			return false
 		}
-		d.end[o.Name] = ending{v1alpha1.OperationCancelled, fmt.Sprintf("it repeats operation %s, which has not ended", before[i].Name)}
+		d.end[o.Name] = ending{v1alpha1.OperationCancelled, fmt.Sprintf("it repeats operation %s, which has not ended", before.Name)}
 		return true
 	})
 }

@@ -81,6 +81,10 @@ func TestDecide(t *testing.T) {
 				"again": {"Cancelled", "it repeats operation a, which has not ended"}, "v3-again": {"Cancelled", "it repeats operation v3, which has not ended"},
 			},
 		},
+		"an update is repeated after another one": {
+			all:   []*v1alpha1.OnecloudOperation{updateOp("a", 1, "Running", "v2"), updateOp("back", 2, "", "v1"), updateOp("again", 3, "", "v2")},
+			cloud: cloud, run: "a", pending: map[string]string{"back": "waiting for operation a", "again": "waiting for operation back"},
+		},
 		"an update that goes back can be asked for again": {
 			all: []*v1alpha1.OnecloudOperation{updateOp("a", 1, "Reverting", "v2"), updateOp("again", 2, "", "v2")}, cloud: cloud,
 			run: "a", pending: map[string]string{"again": "waiting for operation a"},
