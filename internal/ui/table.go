@@ -8,8 +8,8 @@ import (
 	"io"
 	"slices"
 	"strings"
-	"text/tabwriter"
 
+	"github.com/rivo/uniseg"
 	"sigs.k8s.io/yaml"
 )
 
@@ -75,16 +75,30 @@ func Print(w io.Writer, format string, v any, table func(io.Writer) error) error
 	return table(w)
 }
 
-// Table writes rows in aligned columns; header may be nil.
+// columnGap is the number of spaces between two columns.
+const columnGap = 3
+
+// Table writes rows in aligned columns; header may be nil. Chinese characters are two columns wide.
 func Table(w io.Writer, header []string, rows [][]string) error {
-	tw := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
 	if header != nil {
 		rows = append([][]string{header}, rows...)
 	}
+	var widths []int
 	for _, r := range rows {
-		if _, err := fmt.Fprintln(tw, strings.Join(r, "\t")); err != nil {
-			return err
+		widths = append(widths, make([]int, max(0, len(r)-len(widths)))...)
+		for i, cell := range r {
+			widths[i] = max(widths[i], uniseg.StringWidth(cell))
 		}
 	}
-	return tw.Flush()
+	var b strings.Builder
+	for _, r := range rows {
+		for i, cell := range r {
+			if b.WriteString(cell); i < len(r)-1 {
+				b.WriteString(strings.Repeat(" ", widths[i]-uniseg.StringWidth(cell)+columnGap))
+			}
+		}
+		b.WriteString("\n")
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
 }

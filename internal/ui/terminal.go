@@ -9,7 +9,9 @@ import (
 	"strings"
 	"sync"
 	"time"
+	"unicode/utf8"
 
+	"github.com/rivo/uniseg"
 	"github.com/schollz/progressbar/v3"
 
 	"yunion.io/x/ocadm/internal/workflow"
@@ -174,9 +176,13 @@ func (t *terminal) status(now time.Time) string {
 	if n := len(t.running) - 1; n > 0 {
 		line += fmt.Sprintf(" (and %d more)", n)
 	}
-	r := []rune(strings.Map(printable, line)) // a reason may have several lines, and only the last would be replaced
-	if len(r) >= t.width() {
-		return string(r[:max(0, t.width()-2)]) + "…"
+	line = strings.Map(printable, line) // a reason may have several lines, and only the last would be replaced
+	if uniseg.StringWidth(line) < t.width() {
+		return line
 	}
-	return string(r)
+	for uniseg.StringWidth(line) > max(0, t.width()-2) {
+		_, last := utf8.DecodeLastRuneInString(line)
+		line = line[:len(line)-last]
+	}
+	return line + "…"
 }

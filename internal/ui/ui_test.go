@@ -104,6 +104,12 @@ func TestTerminalKeepsAStatusLine(t *testing.T) {
 	if got := term.status(start); len([]rune(got)) >= 20 {
 		t.Errorf("%q is longer than the line", got)
 	}
+	text := term.running[0].text
+	term.running[0].text = "等待数据库服务器响应的备份"
+	if got, want := term.status(start), "1/4 b: 等待数据库…"; got != want { // each takes two columns
+		t.Errorf("%q, want %q", got, want)
+	}
+	term.running[0].text = text
 	for _, e := range events[9:] {
 		term.Event(e)
 	}
@@ -226,10 +232,10 @@ func TestFormatAndPrint(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	if err := Table(&b, []string{"A", "LONG"}, [][]string{{"xyz", "1"}}); err != nil {
+	if err := Table(&b, []string{"A", "LONG"}, [][]string{{"xyz", "1"}, {"北京", "2"}}); err != nil {
 		t.Error(err)
 	}
-	if diff := cmp.Diff("{\n  \"a\": 1\n}\na: 1\n{\"a\":1}\nA     LONG\nxyz   1\n", b.String()); diff != "" {
+	if diff := cmp.Diff("{\n  \"a\": 1\n}\na: 1\n{\"a\":1}\nA      LONG\nxyz    1\n北京   2\n", b.String()); diff != "" {
 		t.Error(diff)
 	}
 	for n, want := range map[int64]string{0: "0 B", 1023: "1023 B", 1 << 20: "1.0 MiB", 3 << 30: "3.0 GiB"} {
