@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -186,6 +187,9 @@ func followUntil(ctx context.Context, c client.WithWatch, key client.ObjectKey, 
 		report(now)
 		return end(now), string(now.Status.Phase)
 	}, func(why string) {
+		if last == nil || why != string(last.Status.Phase) {
+			go stillDenied(watching, c, v1alpha1.OperationKind, key, stop)
+		}
 		if last != nil && why != string(last.Status.Phase) {
 			unknown := last.DeepCopy() // the rest is the last known state
 			unknown.Status.Steps = append(unknown.Status.Steps,
@@ -195,6 +199,12 @@ func followUntil(ctx context.Context, c client.WithWatch, key client.ObjectKey, 
 	})
 	if errors.Is(context.Cause(watching), errGone) {
 		return last, finding.Errorf("OCA-7054", fmt.Sprintf("Operation %s was deleted", key.Name), "ocadm operation list", "%w", errGone)
+	}
+	if errors.Is(err, context.DeadlineExceeded) && last != nil {
+		f := finding.New("OCA-7058", fmt.Sprintf("%s %s has not ended in time, and continues", last.Spec.Action, key.Name),
+			strings.TrimSuffix(string(last.Status.Phase)+": "+brief(last, last.Status.Message), ": "), "ocadm operation show "+key.Name)
+		f.Err = err
+		return last, f
 	}
 	if err != nil {
 		return last, fmt.Errorf("following operation %s, which continues: %w", key.Name, err)

@@ -5,6 +5,7 @@ package cluster
 import (
 	"context"
 	"errors"
+	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -12,6 +13,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/watch"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -196,38 +198,53 @@ func TestOutcome(t *testing.T) {
 	}
 }
 
-// While the API server does not answer, what is known about an operation is shown as such.
+// While the API server does not answer, what is known about an operation is shown as such. A wait whose credentials have expired ends.
 func TestFollowReportsSilence(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		o := oneOperation("a", v1alpha1.OperationRunning)
-		asked := 0
-		k := interceptor.NewClient(fake.NewClientBuilder().WithScheme(kube.Scheme()).Build(), interceptor.Funcs{
-			List: func(_ context.Context, _ client.WithWatch, l client.ObjectList, _ ...client.ListOption) error {
-				if asked++; asked == 3 { // the first asks for the permission
-					return errors.New("connection refused")
-				}
-				if all, typed := l.(*v1alpha1.OnecloudOperationList); typed {
-					all.Items = []Operation{*o}
-				}
-				return nil
-			},
-			Watch: func(context.Context, client.WithWatch, client.ObjectList, ...client.ListOption) (watch.Interface, error) {
-				w := watch.NewFake()
-				w.Stop()
-				return w, nil
-			},
+	refused, expired := errors.New("connection refused"), error(apierrors.NewUnauthorized("expired"))
+	for _, test := range []struct {
+		answer  error
+		times   int // of the answer
+		timeout time.Duration
+		last    string
+		ends    func(error) bool
+	}{
+		{refused, 1, 5 * time.Second, "api-server: the API server does not answer: connection refused", func(err error) bool {
+			f := finding.Of(err)
+			return errors.Is(err, context.DeadlineExceeded) && len(f) == 1 && f[0].Code == "OCA-7058" && f[0].Cause == "Running" && f[0].Remedy == "ocadm operation show a"
+		}},
+		{expired, math.MaxInt, time.Hour, "api-server: expired", apierrors.IsUnauthorized},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			o := oneOperation("a", v1alpha1.OperationRunning)
+			asked := 0
+			k := interceptor.NewClient(fake.NewClientBuilder().WithScheme(kube.Scheme()).Build(), interceptor.Funcs{
+				List: func(_ context.Context, _ client.WithWatch, l client.ObjectList, _ ...client.ListOption) error {
+					if asked++; asked >= 3 && asked-3 < test.times { // the first asks for the permission
+						return test.answer
+					}
+					if all, typed := l.(*v1alpha1.OnecloudOperationList); typed {
+						all.Items = []Operation{*o}
+					}
+					return nil
+				},
+				Watch: func(context.Context, client.WithWatch, client.ObjectList, ...client.ListOption) (watch.Interface, error) {
+					w := watch.NewFake()
+					w.Stop()
+					return w, nil
+				},
+			})
+			ctx, cancel := context.WithTimeout(t.Context(), test.timeout)
+			defer cancel()
+			var seen []string
+			var before *Operation
+			_, err := FollowOperation(ctx, k, client.ObjectKeyFromObject(o), func(o *Operation) {
+				seen = append(seen, OperationChanges(before, o)...)
+				before = o
+			})
+			want := []string{"Update a of cloud onecloud/default: Running", test.last}
+			if !slices.Equal(seen, want) || !test.ends(err) {
+				t.Errorf("%q, %v", seen, err)
+			}
 		})
-		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
-		defer cancel()
-		var seen []string
-		var before *Operation
-		_, err := FollowOperation(ctx, k, client.ObjectKeyFromObject(o), func(o *Operation) {
-			seen = append(seen, OperationChanges(before, o)...)
-			before = o
-		})
-		want := []string{"Update a of cloud onecloud/default: Running", "api-server: the API server does not answer: connection refused"}
-		if !slices.Equal(seen, want) || !errors.Is(err, context.DeadlineExceeded) || strings.Contains(err.Error(), "refused") {
-			t.Errorf("%q, %v", seen, err)
-		}
-	})
+	}
 }

@@ -105,6 +105,7 @@ func follow(ctx context.Context, c client.WithWatch, key client.ObjectKey, repor
 		return done(u, s), why
 	}, func(now string) {
 		if now != why { // it does not come from the cloud
+			go stillDenied(watching, c, v1alpha1.Kind, key, stop)
 			unknown := last
 			unknown.Name, unknown.Namespace, unknown.Unreachable = key.Name, key.Namespace, now
 			report(unknown)
@@ -126,6 +127,18 @@ func denied(ctx context.Context, c client.Client, kind string, key client.Object
 		return err
 	}
 	return nil
+}
+
+// deniedPatience is how long the API server may deny access during a wait: one that starts may deny it to valid credentials.
+const deniedPatience = 30 * time.Second
+
+// stillDenied ends a wait if, a while after trouble, the account may not read the object.
+func stillDenied(ctx context.Context, c client.Client, kind string, key client.ObjectKey, stop context.CancelCauseFunc) {
+	if wait.Sleep(ctx, deniedPatience) == nil {
+		if err := denied(ctx, c, kind, key); err != nil {
+			stop(err)
+		}
+	}
 }
 
 var errGone = errors.New("it was deleted, or never existed")

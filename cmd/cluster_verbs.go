@@ -285,7 +285,7 @@ func newClusterRollback(a *app) *cobra.Command {
 			if dryRun {
 				spec.Action, f.wait = v1alpha1.ActionCheck, true
 			}
-			return f.withCloud(c, func(ctx context.Context, k client.WithWatch) error {
+			return f.within(c.Context(), f.timeout, func(ctx context.Context, k client.WithWatch) error { // the checks include image pulls
 				return a.operate(ctx, k, &f, &cluster.Operation{Spec: spec})
 			})
 		},
