@@ -21,6 +21,8 @@ import (
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/internal/options"
+	"yunion.io/x/ocadm/operatorctl/catalog"
+	"yunion.io/x/ocadm/operatorctl/component"
 )
 
 // ServiceOption is one option of a component.
@@ -99,15 +101,23 @@ func serviceOptions(component string, cm *corev1.ConfigMap, stored map[string]an
 	return out
 }
 
+// secretOptions are the secrets of each group of options.
+var secretOptions = map[string]component.Group{"sql_connection": component.GroupDB, "admin_password": component.GroupCommon}
+
 // check returns the problem of an option, nil if the service accepts it or a user vouches for it.
-func check(component string, cm *corev1.ConfigMap, name, text string) *options.Problem {
-	table, checked := options.Of(component)
+func check(of string, cm *corev1.ConfigMap, name, text string) *options.Problem {
+	if group, secret := secretOptions[name]; secret && slices.ContainsFunc(catalog.All(), func(c component.Component) bool {
+		return c.Name == of && c.Config != nil && slices.Contains(c.Config.Groups, group)
+	}) {
+		return &options.Problem{Key: name, What: "is a secret that the operator sets"} // it would refuse the option, and the ConfigMap is no place for secrets
+	}
+	table, checked := options.Of(of)
 	_, known := table[name]
 	if !checked || !known && slices.ContainsFunc(strings.Split(cm.Annotations[v1alpha1.AnnotationAcceptOptions], ","),
 		func(accepted string) bool { return strings.TrimSpace(accepted) == name }) {
 		return nil
 	}
-	_, err := table.Value(component, name, text)
+	_, err := table.Value(of, name, text)
 	problem, _ := errors.AsType[*options.Problem](err)
 	return problem
 }

@@ -39,7 +39,7 @@ func TestServiceOptions(t *testing.T) {
 		{"default_bandwdth", "", "1", SourceUser, `is not known to region; did you mean "default_bandwidth"?`},
 		{"log_level", "text", "loud", SourceUser, `must be one of debug, info, warn, error, not "loud"`},
 		{"brand_new", "", "1", SourceUser, ""},
-		{"admin_password", "text", "***", SourceUser, ""},
+		{"admin_password", "text", "***", SourceUser, "is a secret that the operator sets"},
 		{"default_mtu", "int", "1400", SourceStored, ""},
 		{"default_bandwidth", "int", "1000", SourceDefault, ""},
 		{"default_cpu_overcommit_bound", "number", "8.0", SourceDefault, ""},
@@ -55,7 +55,7 @@ func TestServiceOptions(t *testing.T) {
 	if _, file := got["config"]; file || len(got) < 200 {
 		t.Errorf("%d options, the old file among them: %v", len(got), file)
 	}
-	if list := serviceOptions("meter", cm, nil); len(list) != len(cm.Data)-1 || list[0].Problem != "" {
+	if list := serviceOptions("meter", cm, nil); len(list) != len(cm.Data)-1 || list[1].Problem != "" {
 		t.Errorf("of a service whose options are not known: %+v", list)
 	}
 }
