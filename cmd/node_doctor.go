@@ -87,11 +87,7 @@ func examineNode(ctx context.Context, k client.Client, kubeconfig, node string) 
 
 // logReader reads container logs, which the controller-runtime client cannot.
 func logReader(kubeconfig string) (cluster.ReadLog, error) {
-	file, err := kube.Kubeconfig(kubeconfig, os.Getenv)
-	if err != nil {
-		return nil, err
-	}
-	cfg, err := kube.Config(file)
+	cfg, err := kube.Load(kubeconfig, os.Getenv)
 	if err != nil {
 		return nil, err
 	}

@@ -102,11 +102,7 @@ func operatorConfig(path string) (*rest.Config, error) {
 			return cfg, nil
 		}
 	}
-	file, err := kube.Kubeconfig(path, os.Getenv)
-	if err != nil {
-		return nil, err
-	}
-	return kube.Config(file)
+	return kube.Load(path, os.Getenv)
 }
 
 // reachAt dials a node instead of Services: the node publishes the same ports.

@@ -41,8 +41,11 @@ func Scheme() *runtime.Scheme {
 	return s
 }
 
-// Kubeconfig returns the kubeconfig file to use: the named one, else KUBECONFIG, else the administrator's on a control-plane node, else the user's.
-// getenv is os.Getenv.
+// inCluster returns the configuration of a pod's service account; tests replace it.
+var inCluster = rest.InClusterConfig
+
+// Kubeconfig returns the kubeconfig file to use: the named one, else KUBECONFIG, else the administrator's on a control-plane node, else the user's, else
+// "" in a pod, for which Config uses the service account. getenv is os.Getenv.
 func Kubeconfig(named string, getenv func(string) string) (string, error) {
 	if named != "" {
 		return named, nil
@@ -56,6 +59,9 @@ func Kubeconfig(named string, getenv func(string) string) (string, error) {
 	}
 	if f := first(tried, func(f string) error { _, err := os.ReadFile(f); return err }); f != "" {
 		return f, nil
+	}
+	if _, err := inCluster(); err == nil {
+		return "", nil
 	}
 	return "", finding.New("OCA-4201", "No kubeconfig found", tried[0]+" and $HOME/.kube/config do not exist, and KUBECONFIG is not set",
 		"run the command on a control-plane node, or give --kubeconfig FILE").With(tried...)
@@ -74,7 +80,7 @@ func first(files []string, read func(string) error) (found string) {
 	return found
 }
 
-// Config loads a kubeconfig file, or merges several separated as in KUBECONFIG.
+// Config loads a kubeconfig file, or merges several separated as in KUBECONFIG. For "", client-go uses the service account of the pod.
 func Config(kubeconfig string) (*rest.Config, error) {
 	rules := &clientcmd.ClientConfigLoadingRules{Precedence: filepath.SplitList(kubeconfig)}
 	cfg, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{}).ClientConfig()
@@ -142,13 +148,18 @@ func create(cfg *rest.Config, o client.Options) (client.WithWatch, error) {
 	return c, nil
 }
 
-// Open combines Kubeconfig, Config and New.
-func Open(named string, getenv func(string) string) (client.WithWatch, error) {
+// Load combines Kubeconfig and Config.
+func Load(named string, getenv func(string) string) (*rest.Config, error) {
 	file, err := Kubeconfig(named, getenv)
 	if err != nil {
 		return nil, err
 	}
-	cfg, err := Config(file)
+	return Config(file)
+}
+
+// Open combines Load and New.
+func Open(named string, getenv func(string) string) (client.WithWatch, error) {
+	cfg, err := Load(named, getenv)
 	if err != nil {
 		return nil, err
 	}

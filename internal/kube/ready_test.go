@@ -14,6 +14,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"yunion.io/x/ocadm/internal/finding"
@@ -138,6 +139,18 @@ func TestKubeconfig(t *testing.T) {
 	}
 	if f, err := Kubeconfig("", getenv); f != "/b" || err != nil {
 		t.Error(f, err)
+	}
+	if _, err := os.Stat(AdminKubeconfig); err == nil {
+		t.Skip("this is a control-plane node")
+	}
+	delete(env, "KUBECONFIG")
+	defer func() { inCluster = rest.InClusterConfig }()
+	for err, code := range map[error]string{nil: "", rest.ErrNotInCluster: "OCA-4201"} {
+		inCluster = func() (*rest.Config, error) { return nil, err }
+		f, err := Kubeconfig("", getenv)
+		if l := finding.Of(err); f != "" || len(l) > 0 && l[0].Code != code || len(l) == 0 && code != "" {
+			t.Errorf("%q, %v", f, err)
+		}
 	}
 }
 
