@@ -4,7 +4,6 @@ package cmd
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"os"
 	"os/user"
@@ -80,8 +79,7 @@ func (a *app) watchOperation(ctx context.Context, k client.WithWatch, f *cloudFl
 
 func (a *app) operationView(format string) (show func(*cluster.Operation), end func()) {
 	if format == "jsonl" {
-		out := json.NewEncoder(a.Out)
-		return func(o *cluster.Operation) { _ = out.Encode(o) }, func() {} // a broken pipe is reported at the end
+		return func(o *cluster.Operation) { _ = writeJSONLine(a.events, o) }, func() {} // an error is reported at the end
 	}
 	if ui.IsTerminal(a.Err) {
 		p := ui.NewPicture(a.Err)

@@ -31,6 +31,8 @@ type Streams struct {
 // app holds what the commands of one invocation share.
 type app struct {
 	Streams
+	// events is Out for the events of a run or an operation, which continues even if they cannot be written.
+	events *events
 	// redact removes secrets from logs, the journal and events.
 	redact *ui.Redactor
 	// verbosity is -v: 0 shows only progress, 1 and more also logs.
@@ -48,7 +50,9 @@ const (
 // New returns the tree of commands. A new command is a file and a line in the list.
 func New(s Streams) *cobra.Command { return newRoot(newApp(s)) }
 
-func newApp(s Streams) *app { return &app{Streams: s, redact: &ui.Redactor{}} }
+func newApp(s Streams) *app {
+	return &app{Streams: s, events: &events{Writer: s.Out}, redact: &ui.Redactor{}}
+}
 
 func newRoot(a *app) *cobra.Command {
 	root := &cobra.Command{
@@ -205,6 +209,9 @@ func Execute(ctx context.Context, s Streams, args []string) int {
 	root := newRoot(a)
 	root.SetArgs(args)
 	c, err := root.ExecuteContextC(ctx)
+	if err == nil {
+		err = a.events.err
+	}
 	if err = usageError(c, err); err == nil {
 		return finding.ExitOK
 	}

@@ -4,10 +4,13 @@ package cmd
 
 import (
 	"encoding/json"
+	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"os"
 	"slices"
+	"syscall"
 	"time"
 
 	"yunion.io/x/ocadm/internal/ui"
@@ -21,13 +24,27 @@ func (a *app) renderer(f runFlags) ui.Renderer {
 	o := ui.Options{Verbose: a.verbosity > 0, Color: os.Getenv("NO_COLOR") == ""}
 	switch {
 	case f.output.String() == "jsonl":
-		return ui.JSONL(a.Out)
+		return ui.JSONL(a.events)
 	case f.run.DryRun:
-		return ui.Lines(a.Out, o)
+		return ui.Lines(a.events, o)
 	case f.quiet:
 		return ui.Quiet()
 	}
 	return ui.New(a.Err, o)
+}
+
+// events remembers the first error of writing to it, other than that its reader has ended.
+type events struct {
+	io.Writer
+	err error
+}
+
+func (e *events) Write(p []byte) (int, error) {
+	n, err := e.Writer.Write(p)
+	if e.err == nil && err != nil && !errors.Is(err, syscall.EPIPE) {
+		e.err = fmt.Errorf("writing the events: %w", err)
+	}
+	return n, err
 }
 
 // redacted removes secrets from events.
