@@ -3,6 +3,7 @@
 package cluster
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -202,7 +203,7 @@ func followUntil(ctx context.Context, c client.WithWatch, key client.ObjectKey, 
 	}
 	if errors.Is(err, context.DeadlineExceeded) && last != nil {
 		f := finding.New("OCA-7058", fmt.Sprintf("%s %s has not ended in time, and continues", last.Spec.Action, key.Name),
-			strings.TrimSuffix(string(last.Status.Phase)+": "+brief(last, last.Status.Message), ": "), "ocadm operation show "+key.Name)
+			strings.TrimSuffix(cmp.Or(string(last.Status.Phase), "the operator has not begun it yet")+": "+brief(last, last.Status.Message), ": "), "ocadm operation show "+key.Name)
 		f.Err = err
 		return last, f
 	}

@@ -5,6 +5,7 @@ package cluster
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"strconv"
 	"time"
@@ -46,10 +47,15 @@ func Stop(ctx context.Context, c client.WithWatch, key client.ObjectKey, by stri
 
 // halfStopped adds to the error of a user's stop what it leaves. An operation starts the services again.
 func halfStopped(key client.ObjectKey, by string, err error) error {
-	if err != nil && by == "" {
-		err = fmt.Errorf("cloud %s is paused, and may be half stopped; to stop the rest, run the command again, to start all: ocadm cluster start: %w", key, err)
+	const next = "to stop the rest: ocadm cluster stop; to start all: ocadm cluster start"
+	what := fmt.Sprintf("Cloud %s is paused, and may be half stopped", key)
+	switch {
+	case err == nil || by != "":
+		return err
+	case errors.Is(err, context.Canceled): // the exit status is that of an interruption
+		return fmt.Errorf("%s; %s: %w", what, next, err)
 	}
-	return err
+	return finding.Errorf("OCA-7022", what, next, "%w", err)
 }
 
 // halt is how a cloud was stopped: whether it is, whether it was paused before, and by whom. A start ends it.

@@ -271,16 +271,22 @@ func TestEndPause(t *testing.T) {
 	s.until("it is not paused", cloud, func() bool { return len(cloud.Annotations) == 0 })
 }
 
-// A user who interrupts a stop learns what it leaves.
+// A user who interrupts a stop, or whose timeout is too short, learns what it leaves.
 func TestInterruptedStop(t *testing.T) {
-	ctx, cancel := context.WithCancel(t.Context())
-	s := stopping(t)
-	err := Stop(ctx, s, client.ObjectKeyFromObject(theCloud("")), "", func(_, why string) {
-		if why == "the operator has not paused yet" {
-			cancel()
+	for cause, status := range map[error]int{context.Canceled: finding.ExitInterrupted, context.DeadlineExceeded: 70} {
+		ctx, cancel := context.WithCancelCause(t.Context())
+		s := stopping(t)
+		err := Stop(ctx, s, client.ObjectKeyFromObject(theCloud("")), "", func(_, why string) {
+			if why == "the operator has not paused yet" {
+				cancel(cause)
+			}
+		})
+		next := fmt.Sprint(err)
+		for _, f := range finding.Of(err) {
+			next = f.Remedy
 		}
-	})
-	if err == nil || finding.ExitStatus(err) != finding.ExitInterrupted || !strings.Contains(err.Error(), "ocadm cluster start") {
-		t.Error(err)
+		if finding.ExitStatus(err) != status || !strings.Contains(next, "ocadm cluster start") {
+			t.Error(err)
+		}
 	}
 }
