@@ -129,12 +129,6 @@ type keyFlags struct {
 	identityFiles  []string
 }
 
-func (k *keyFlags) addRecipients(fs *pflag.FlagSet) {
-	addRecipientFlag(fs, &k.to)
-	fs.StringVar(&k.passphraseFile, "passphrase-file", "", "file with a passphrase for the encryption, instead of recipients")
-	fs.BoolVar(&k.unencrypted, "unencrypted", false, "do not encrypt it: everyone who can read the file can read all passwords")
-}
-
 func (k *keyFlags) addIdentities(fs *pflag.FlagSet) {
 	k.addIdentityFlag(fs)
 	fs.StringVar(&k.passphraseFile, "passphrase-file", "", "file with the passphrase of the backup")

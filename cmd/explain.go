@@ -40,7 +40,8 @@ func newExplain(a *app) *cobra.Command {
 				return err
 			}
 			return a.print(output, e, func(p *page) {
-				p.line("%s: %s\n\n%s\n\nExit status %d (%s).", e.Code, e.Title, indent(e.Text), finding.ExitCode(e.Code), finding.Area(e.Code))
+				text := strings.ReplaceAll("  "+strings.TrimSpace(e.Text), "\n", "\n  ")
+				p.line("%s: %s\n\n%s\n\nExit status %d (%s).", e.Code, e.Title, text, finding.ExitCode(e.Code), finding.Area(e.Code))
 				if known := databaseError(args[0]); known != "" {
 					p.line("\n%s", known)
 				}

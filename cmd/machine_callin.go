@@ -16,6 +16,7 @@ import (
 
 	"yunion.io/x/ocadm/internal/callin"
 	"yunion.io/x/ocadm/internal/exec"
+	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/phases/config"
 )
 
@@ -37,7 +38,9 @@ func newMachineCallIn(a *app) *cobra.Command {
 			if err != nil {
 				return fmt.Errorf("finding this program: %w", err)
 			}
-			join := exec.Command{Path: self, Args: []string{"join", "--config", file, "-o", "jsonl"}, Env: ownSettings()}
+			// ocadm's settings in the environment, which other programs must not get
+			own := lists.Filter(os.Environ(), func(e string) bool { return strings.HasPrefix(e, "OCADM_") })
+			join := exec.Command{Path: self, Args: []string{"join", "--config", file, "-o", "jsonl"}, Env: own}
 			status, err := callin.Follow(c.Context(), exec.Machine{}, join, try, a.Out, func(ctx context.Context, r callin.Report) error {
 				err := client.Send(ctx, r)
 				if err != nil {
@@ -79,14 +82,4 @@ func callInClient(file, authority, to string) (callin.Client, error) {
 	// No proxy: the control plane is in the machine's own network.
 	transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}}
 	return callin.Client{URL: to, Token: token, HTTP: &http.Client{Transport: transport}}, nil
-}
-
-// ownSettings returns ocadm's settings in the environment, which other programs must not get.
-func ownSettings() (out []string) {
-	for _, e := range os.Environ() {
-		if strings.HasPrefix(e, "OCADM_") {
-			out = append(out, e)
-		}
-	}
-	return out
 }

@@ -19,6 +19,7 @@ import (
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/internal/images"
+	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/internal/ui"
 	"yunion.io/x/ocadm/operatorctl/catalog"
 	"yunion.io/x/ocadm/operatorctl/component"
@@ -183,7 +184,7 @@ func newOperatorComponents(a *app) *cobra.Command {
 		Long:    "Prints the components that the operator can deploy: kinds, image, ports, database, account, endpoints and order of each.",
 		Example: "  ocadm operator components\n  ocadm operator components -o json | jq -r '.[].name'",
 		Args:    cobra.NoArgs,
-	}, "table", func(*cobra.Command, []string) ([]componentRow, error) { return componentRows(), nil }, printComponents)
+	}, "table", func(*cobra.Command, []string) ([]componentRow, error) { return lists.Map(catalog.All(), row), nil }, printComponents)
 }
 
 // componentRow is a component in machine-readable form.
@@ -203,15 +204,6 @@ type componentRow struct {
 	Optional  bool     `json:"offByDefault,omitempty"`
 	// Single explains why only one replica runs in profile ha.
 	Single string `json:"single,omitempty"`
-}
-
-func componentRows() []componentRow {
-	all := catalog.All()
-	rows := make([]componentRow, len(all))
-	for i, c := range all {
-		rows[i] = row(c)
-	}
-	return rows
 }
 
 func row(c component.Component) componentRow {

@@ -260,8 +260,3 @@ func (interrupted) Unwrap() error { return context.Canceled }
 type shownError struct{ error }
 
 func (e *shownError) Unwrap() error { return e.error }
-
-// indent puts two spaces before each line.
-func indent(s string) string {
-	return "  " + strings.ReplaceAll(strings.TrimSpace(s), "\n", "\n  ")
-}

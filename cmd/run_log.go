@@ -5,7 +5,6 @@ package cmd
 import (
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"log/slog"
 	"os"
@@ -39,10 +38,9 @@ type events struct {
 	err error
 }
 
-func (e *events) Write(p []byte) (int, error) {
-	n, err := e.Writer.Write(p)
-	if e.err == nil && err != nil && !errors.Is(err, syscall.EPIPE) {
-		e.err = fmt.Errorf("writing the events: %w", err)
+func (e *events) Write(p []byte) (n int, err error) {
+	if n, err = e.Writer.Write(p); e.err == nil && !errors.Is(err, syscall.EPIPE) {
+		e.err = err
 	}
 	return n, err
 }

@@ -159,7 +159,8 @@ func (a *app) snapshot(ctx context.Context, f *cloudFlags, rootfs string, everyt
 		o.Machines, o.Disks = lookAt(ctx, h)
 	}
 	cfg, err := f.config("reads the whole cluster, and logs")
-	if err != nil && len(o.Machines) > 0 && f.kubeconfig == "" && withoutKubeconfig(err) {
+	none := func(f finding.Finding) bool { return slices.Contains(why.NotAsked, f.Code) }
+	if len(o.Machines) > 0 && f.kubeconfig == "" && slices.ContainsFunc(finding.Of(err), none) {
 		return gather.Refuse(o, err), nil, nil // a worker has none, and only its machine shows why its kubelet is down
 	}
 	if err != nil {
@@ -204,11 +205,6 @@ func (f *cloudFlags) config(what string) (*rest.Config, error) {
 		return nil, err
 	}
 	return kube.Config(file)
-}
-
-// withoutKubeconfig reports whether there is no readable kubeconfig.
-func withoutKubeconfig(err error) bool {
-	return slices.ContainsFunc(finding.Of(err), func(f finding.Finding) bool { return slices.Contains(why.NotAsked, f.Code) })
 }
 
 // thisMachine returns the node that the command runs on, nil if it may not inspect it.
