@@ -15,6 +15,7 @@ import (
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/internal/agentlog"
 	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/lists"
 )
 
 const (
@@ -54,10 +55,7 @@ func GatherAgents(ctx context.Context, c client.Reader, node string) (Agents, er
 		if err := c.List(ctx, &list); err != nil {
 			return a, fmt.Errorf("listing nodes: %w", err)
 		}
-		var names []string
-		for _, n := range list.Items {
-			names = append(names, n.Name)
-		}
+		names := lists.Map(list.Items, func(n corev1.Node) string { return n.Name })
 		return a, unknownNodes([]string{node}, names)
 	} else if err != nil {
 		return a, fmt.Errorf("reading node %s: %w", node, err)

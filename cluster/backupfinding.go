@@ -47,8 +47,7 @@ func backupFinding(err error) error {
 
 // storeFinding returns the finding for a store that fails; nil for any other error.
 func storeFinding(err error) error {
-	var space *backup.SpaceError
-	if errors.As(err, &space) {
+	if _, ok := errors.AsType[*backup.SpaceError](err); ok {
 		return full(err)
 	}
 	switch backup.ProblemOf(err) {

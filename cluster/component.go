@@ -26,6 +26,7 @@ import (
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/internal/kube"
+	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/internal/wait"
 	"yunion.io/x/ocadm/operatorctl/render"
 )
@@ -250,10 +251,7 @@ func (r ComponentRef) Pod(ctx context.Context, c client.Client, node string) (*c
 
 // labelled selects objects whose label is that of the component with one of the suffixes.
 func (r ComponentRef) labelled(suffixes ...string) []client.ListOption {
-	var values []string
-	for _, suffix := range suffixes {
-		values = append(values, cmp.Or(r.Label, r.Name)+suffix)
-	}
+	values := lists.Map(suffixes, func(suffix string) string { return cmp.Or(r.Label, r.Name) + suffix })
 	alike, _ := labels.NewRequirement(v1alpha1.LabelComponent, selection.In, values) // it fails only for malformed values
 	return []client.ListOption{client.InNamespace(r.Cloud.Namespace), client.MatchingLabelsSelector{Selector: labels.NewSelector().Add(*alike)}}
 }

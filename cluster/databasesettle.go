@@ -12,6 +12,7 @@ import (
 
 	"yunion.io/x/ocadm/internal/dbpair"
 	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/lists"
 )
 
 const promotionUnsettled = "The embedded database has no primary yet"
@@ -29,13 +30,9 @@ func (s *DatabaseStatus) unsettled() string {
 
 // answering returns the servers that can be chosen: running, with a complete copy, and having reported what they know of the current record.
 func (s *DatabaseStatus) answering() []string {
-	var out []string
-	for _, m := range s.Servers {
-		if m.State.Complete && m.State.Seen != "" && m.State.Seen == s.version {
-			out = append(out, m.Name)
-		}
-	}
-	return out
+	return lists.Pick(s.Servers, func(m DatabaseMember) (string, bool) {
+		return m.Name, m.State.Complete && m.State.Seen != "" && m.State.Seen == s.version
+	})
 }
 
 // chooseDatabase lets a user choose the primary when the servers cannot settle it.

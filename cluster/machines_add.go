@@ -21,6 +21,7 @@ import (
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/internal/kube"
+	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/operatorctl/machine"
 )
 
@@ -63,10 +64,7 @@ func AddMachines(ctx context.Context, c client.Client, all []Machine, login func
 		return err
 	}
 	if len(wrong) > 0 {
-		var lines []string
-		for _, name := range slices.Sorted(maps.Keys(wrong)) {
-			lines = append(lines, name+": "+wrong[name])
-		}
+		lines := lists.Map(slices.Sorted(maps.Keys(wrong)), func(name string) string { return name + ": " + wrong[name] })
 		return finding.New("OCA-7611", "The machines are not valid", strings.Join(lines, "; "), "correct them; no machine was added")
 	}
 	if len(missing) == 0 {

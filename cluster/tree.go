@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/internal/lists"
 )
 
 // node is a line of a tree, with the lines below it.
@@ -47,12 +48,7 @@ func (s Status) Tree(now time.Time) []string {
 		root.below = append(root.below, n)
 	}
 	for _, state := range []v1alpha1.State{v1alpha1.Available, v1alpha1.Idle} {
-		var names []string
-		for _, c := range s.Components {
-			if c.State == state && c.Settled() {
-				names = append(names, c.Name)
-			}
-		}
+		names := lists.Pick(s.Components, func(c v1alpha1.ComponentStatus) (string, bool) { return c.Name, c.State == state && c.Settled() })
 		if len(names) > 0 {
 			root.below = append(root.below, node{text: string(state) + ": " + strings.Join(names, ", ")})
 		}
@@ -177,10 +173,7 @@ func (s Status) unsettled() (groups [][]v1alpha1.ComponentStatus) {
 const namesShown = 4
 
 func some(list []v1alpha1.ComponentStatus) string {
-	var names []string
-	for _, c := range list {
-		names = append(names, c.Name)
-	}
+	names := lists.Map(list, func(c v1alpha1.ComponentStatus) string { return c.Name })
 	if more := len(names) - namesShown; more > 1 {
 		return fmt.Sprintf("%s and %d more", strings.Join(names[:namesShown], ", "), more)
 	}

@@ -21,6 +21,7 @@ import (
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/internal/images"
 	"yunion.io/x/ocadm/internal/kube"
+	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/internal/wait"
 )
 
@@ -157,11 +158,7 @@ func (u Update) setOperator(ctx context.Context, c client.WithWatch, d *appsv1.D
 			return nil, err
 		}
 		set, err := kube.Apply(ctx, c, kube.FieldManager, objs...)
-		var lines []string
-		for _, change := range set.Changed() {
-			lines = append(lines, change.String())
-		}
-		return lines, err
+		return lists.Map(set.Changed(), kube.Change.String), err
 	}
 	first := d.Spec.Template.Spec.Containers[0]
 	if first.Image == image {

@@ -16,6 +16,7 @@ import (
 
 	"yunion.io/x/ocadm/internal/artifacts"
 	"yunion.io/x/ocadm/internal/bundle"
+	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/internal/ui"
 )
 
@@ -88,10 +89,7 @@ func bundleTable(p *page, l listed) {
 		p.line("signed; verify it with --key")
 	}
 	p.line("")
-	var rows [][]string
-	for _, f := range l.Files {
-		rows = append(rows, []string{"file", f.Path, ui.Bytes(f.Size)})
-	}
+	rows := lists.Map(l.Files, func(f bundle.FileInfo) []string { return []string{"file", f.Path, ui.Bytes(f.Size)} })
 	for _, i := range l.Images {
 		rows = append(rows, []string{"image", i.Name, ui.Bytes(i.Size)})
 	}

@@ -18,6 +18,7 @@ import (
 
 	"yunion.io/x/ocadm/internal/bundle"
 	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/internal/ui"
 )
 
@@ -59,10 +60,7 @@ func diffTable(p *page, d bundle.Difference) {
 		p.line("the bundles have the same content")
 		return
 	}
-	var rows [][]string
-	for _, c := range d.Changes {
-		rows = append(rows, []string{c.Change, c.Kind, c.Name, ui.Bytes(c.Size)})
-	}
+	rows := lists.Map(d.Changes, func(c bundle.Change) []string { return []string{c.Change, c.Kind, c.Name, ui.Bytes(c.Size)} })
 	p.table([]string{"CHANGE", "KIND", "NAME", "SIZE"}, rows)
 	p.line("\na bundle created with --since OLD has %s", ui.Bytes(d.Size))
 }
@@ -150,16 +148,8 @@ func chosen(c bundle.Contents, names []string) (files []bundle.FileInfo, images 
 		}
 		return len(names) == 0
 	}
-	for _, f := range c.Files {
-		if named(f.Path, path.Base(f.Path)) {
-			files = append(files, f)
-		}
-	}
-	for _, i := range c.Images {
-		if named(i.Name) {
-			images = append(images, i.Name)
-		}
-	}
+	files = lists.Filter(c.Files, func(f bundle.FileInfo) bool { return named(f.Path, path.Base(f.Path)) })
+	images = lists.Pick(c.Images, func(i bundle.ImageInfo) (string, bool) { return i.Name, named(i.Name) })
 	if i := slices.IndexFunc(names, func(n string) bool { return !used[n] }); i >= 0 {
 		return nil, nil, misused(fmt.Sprintf("the bundle has no file or image %q", names[i]), "list its content: ocadm bundle list FILE")
 	}

@@ -11,6 +11,7 @@ import (
 
 	"yunion.io/x/ocadm/cluster/why"
 	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/internal/ui"
 )
 
@@ -28,10 +29,7 @@ func newExplain(a *app) *cobra.Command {
 			}
 			if len(args) == 0 {
 				return a.print(output, all, func(p *page) {
-					var rows [][]string
-					for _, e := range all {
-						rows = append(rows, []string{e.Code, e.Title})
-					}
+					rows := lists.Map(all, func(e finding.Explanation) []string { return []string{e.Code, e.Title} })
 					p.table([]string{"CODE", "MEANING"}, rows)
 				})
 			}

@@ -16,6 +16,7 @@ import (
 
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/cluster"
+	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/internal/ui"
 )
 
@@ -58,10 +59,7 @@ func machineTable(p *page, list []cluster.Machine) {
 	var rows [][]string
 	for i := range list {
 		m := &list[i]
-		var roles []string
-		for _, r := range m.Spec.Roles {
-			roles = append(roles, string(r))
-		}
+		roles := lists.Map(m.Spec.Roles, func(r v1alpha1.MachineRole) string { return string(r) })
 		rows = append(rows, []string{m.Name, cmp.Or(addressOf(m), "-"), cmp.Or(strings.Join(roles, ","), "-"), cmp.Or(string(m.Status.Phase), "-"),
 			time.Since(m.CreationTimestamp.Time).Round(time.Second).String(), cmp.Or(m.Status.FailureMessage, m.Status.Message)})
 	}

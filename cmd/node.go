@@ -10,6 +10,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"yunion.io/x/ocadm/cluster"
+	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/internal/ui"
 )
 
@@ -77,10 +78,7 @@ func newNodeRole(a *app, name, role string, on bool, short string) *cobra.Comman
 		})
 		return changed, err
 	}, func(p *page, changed []changedNode) {
-		var rows [][]string
-		for _, n := range changed {
-			rows = append(rows, []string{n.Node, n.Action})
-		}
+		rows := lists.Map(changed, func(n changedNode) []string { return []string{n.Node, n.Action} })
 		p.table([]string{"NODE", "ACTION"}, rows)
 	})
 	if role == cluster.RoleHost && !on {

@@ -11,6 +11,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"yunion.io/x/ocadm/internal/kube"
+	"yunion.io/x/ocadm/internal/lists"
 	operatorphase "yunion.io/x/ocadm/phases/operator"
 )
 
@@ -63,10 +64,7 @@ func newOperatorUninstall(a *app) *cobra.Command {
 
 func (a *app) showRemoval(r operatorphase.Removal) {
 	var p page
-	var lines []string
-	for _, change := range r.Changes() {
-		lines = append(lines, change.Planned())
-	}
+	lines := lists.Map(r.Changes(), kube.Change.Planned)
 	p.list("This changes:", lines)
 	p.list("These stay:", r.Keep)
 	fmt.Fprint(a.Err, p.String())

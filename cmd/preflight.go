@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/internal/ui"
 	"yunion.io/x/ocadm/phases/config"
 	"yunion.io/x/ocadm/phases/preflight"
@@ -46,15 +47,9 @@ type check struct {
 }
 
 func (a *app) printChecks(output *ui.Choice) error {
-	var list []check
-	for _, c := range preflight.Checks() {
-		list = append(list, check{Name: c.Name, Short: c.Short, Codes: c.Codes})
-	}
+	list := lists.Map(preflight.Checks(), func(c preflight.Check) check { return check{Name: c.Name, Short: c.Short, Codes: c.Codes} })
 	return a.print(output, list, func(p *page) {
-		var rows [][]string
-		for _, c := range list {
-			rows = append(rows, []string{c.Name, strings.Join(c.Codes, ","), c.Short})
-		}
+		rows := lists.Map(list, func(c check) []string { return []string{c.Name, strings.Join(c.Codes, ","), c.Short} })
 		p.table([]string{"CHECK", "CODES", "MEANING"}, rows)
 	})
 }

@@ -13,6 +13,7 @@ import (
 	"yunion.io/x/ocadm/cluster"
 	"yunion.io/x/ocadm/internal/dbpair"
 	"yunion.io/x/ocadm/internal/kube"
+	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/phases/host"
 	"yunion.io/x/ocadm/phases/kubernetes"
 	"yunion.io/x/ocadm/phases/removal"
@@ -143,9 +144,6 @@ func (s *stake) before() []string {
 
 // claims lists the volumes in one line.
 func (s *stake) claims() string {
-	var out []string
-	for _, v := range s.volumes {
-		out = append(out, cmp.Or(v.Claim, v.Name))
-	}
+	out := lists.Map(s.volumes, func(v removal.Volume) string { return cmp.Or(v.Claim, v.Name) })
 	return strings.Join(out, ", ")
 }

@@ -161,8 +161,7 @@ func flagError(c *cobra.Command, err error) error {
 		return err
 	}
 	f := finding.Errorf("OCA-0401", wrongUsage, c.CommandPath()+" --help", "%w", err)
-	var unknown *pflag.NotExistError
-	if errors.As(err, &unknown) {
+	if unknown, ok := errors.AsType[*pflag.NotExistError](err); ok {
 		if args := c.Flags().Args(); isGroup(c) && len(args) > 0 { // it is a flag of the command that does not exist
 			return groupRunE(c, args)
 		}

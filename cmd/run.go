@@ -206,8 +206,7 @@ func explainDisk(err error) error {
 	}
 	f := finding.Finding{Code: code, Severity: finding.Error, What: what, Cause: err.Error(),
 		Remedy: remedy + "; then run the command again: it continues where it stopped", Err: err}
-	var phase *workflow.PhaseError
-	if errors.As(err, &phase) {
+	if phase, ok := errors.AsType[*workflow.PhaseError](err); ok {
 		f.Cause = phase.Err.Error()
 		return &workflow.PhaseError{Plan: phase.Plan, Phase: phase.Phase, Err: f}
 	}

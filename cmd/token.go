@@ -14,6 +14,7 @@ import (
 
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/internal/kube"
+	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/internal/ui"
 	"yunion.io/x/ocadm/phases/config"
 	depotphase "yunion.io/x/ocadm/phases/depot"
@@ -221,10 +222,9 @@ func newTokenList(a *app, open openCluster) *cobra.Command {
 		}
 		return kubernetes.ListTokens(c.Context(), client)
 	}, func(p *page, list []kubernetes.Token) {
-		var rows [][]string
-		for _, t := range list {
-			rows = append(rows, []string{t.ID, expiry(t.Expires, time.Now()), strings.Join(t.Usages, ","), t.Description})
-		}
+		rows := lists.Map(list, func(t kubernetes.Token) []string {
+			return []string{t.ID, expiry(t.Expires, time.Now()), strings.Join(t.Usages, ","), t.Description}
+		})
 		p.table([]string{"ID", "EXPIRES", "USAGES", "DESCRIPTION"}, rows)
 	})
 }

@@ -13,6 +13,7 @@ import (
 	"yunion.io/x/ocadm/internal/bundle"
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/internal/kube"
+	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/internal/ui"
 	"yunion.io/x/ocadm/internal/wait"
 	"yunion.io/x/ocadm/internal/workflow"
@@ -190,13 +191,8 @@ func (a *app) applyUpgrade(c *cobra.Command, h *host.Host, f upgradeFlags) error
 	return a.runUpgrade(ctx, "upgrade apply", u, f.stepFlags, next)
 }
 
-func nextUpgrades(work []upgrade.Work, here string) (next []string) {
-	for _, w := range work {
-		if w.Node != here {
-			next = append(next, "on "+w.Node+": ocadm upgrade node")
-		}
-	}
-	return next
+func nextUpgrades(work []upgrade.Work, here string) []string {
+	return lists.Pick(work, func(w upgrade.Work) (string, bool) { return "on " + w.Node + ": ocadm upgrade node", w.Node != here })
 }
 
 // awaitAPI waits for the API server after an interrupted exchange. If it does not start, the previous static pods are restored.

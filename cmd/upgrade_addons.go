@@ -13,6 +13,7 @@ import (
 
 	"yunion.io/x/ocadm/internal/images"
 	"yunion.io/x/ocadm/internal/kube"
+	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/phases/addons"
 	"yunion.io/x/ocadm/phases/host"
 	"yunion.io/x/ocadm/phases/kubernetes"
@@ -58,11 +59,8 @@ func newUpgradeAddons(a *app) *cobra.Command {
 	return c
 }
 
-func addonNames() (names []string) {
-	for _, a := range addons.Upgradable() {
-		names = append(names, a.Name)
-	}
-	return names
+func addonNames() []string {
+	return lists.Map(addons.Upgradable(), func(a addons.Addon) string { return a.Name })
 }
 
 func knownAddons(names []string) error {

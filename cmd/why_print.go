@@ -13,6 +13,7 @@ import (
 	"yunion.io/x/ocadm/cluster/why"
 	"yunion.io/x/ocadm/cluster/why/gather"
 	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/internal/ui"
 )
 
@@ -22,10 +23,7 @@ func printReport(w io.Writer, r why.Report) {
 	switch {
 	case r.Cause != nil:
 		if len(r.Way) > 1 {
-			var steps []string
-			for _, s := range r.Way {
-				steps = append(steps, string(s))
-			}
+			steps := lists.Map(r.Way, func(s why.Subject) string { return string(s) })
 			word := "because"
 			if r.Healthy {
 				word = "warning"
@@ -93,10 +91,7 @@ func causesListed() []knownCause {
 func (a *app) printCauses(output *ui.Choice) error {
 	list := causesListed()
 	return a.print(output, list, func(p *page) {
-		var rows [][]string
-		for _, l := range list {
-			rows = append(rows, []string{l.ID, l.Code, l.Layer, l.Title})
-		}
+		rows := lists.Map(list, func(l knownCause) []string { return []string{l.ID, l.Code, l.Layer, l.Title} })
 		p.table([]string{"CAUSE", "CODE", "LAYER", "MEANING"}, rows)
 	})
 }

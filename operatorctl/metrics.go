@@ -71,8 +71,7 @@ func newInstruments(list func(client.ObjectList) error, operations bool, certifi
 // one's are served.
 func (i *instruments) register() error {
 	err := metrics.Registry.Register(i)
-	var taken prometheus.AlreadyRegisteredError
-	if errors.As(err, &taken) {
+	if taken, ok := errors.AsType[prometheus.AlreadyRegisteredError](err); ok {
 		metrics.Registry.Unregister(taken.ExistingCollector)
 		err = metrics.Registry.Register(i)
 	}

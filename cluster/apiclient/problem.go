@@ -74,8 +74,7 @@ func unusable(cause, remedy string) error {
 
 // unreachable explains that there was no answer.
 func unreachable(base *url.URL, err error) error {
-	var failed *url.Error
-	if errors.As(err, &failed) { // it repeats the address with its query
+	if failed, ok := errors.AsType[*url.Error](err); ok { // it repeats the address with its query
 		err = failed.Err
 	}
 	var certificate *tls.CertificateVerificationError

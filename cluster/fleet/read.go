@@ -19,6 +19,7 @@ import (
 
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/internal/nearest"
 	"yunion.io/x/ocadm/internal/ssh"
 	"yunion.io/x/ocadm/phases/config"
@@ -35,10 +36,7 @@ func Read(name string, data []byte) (*Spec, error) {
 	if err != nil {
 		return nil, bad(name, []string{err.Error()})
 	}
-	var wrong []string
-	for _, e := range strict {
-		wrong = append(wrong, unknown(e.Error()))
-	}
+	wrong := lists.Map(strict, func(e error) string { return unknown(e.Error()) })
 	s.Name = cmp.Or(s.Name, "fleet")
 	v := &validation{spec: s, wrong: wrong}
 	v.all(name)

@@ -78,8 +78,7 @@ func failed(err error) error {
 	if err == nil {
 		return nil
 	}
-	var own *Problem
-	if errors.As(err, &own) {
+	if own, ok := errors.AsType[*Problem](err); ok {
 		return own
 	}
 	status, cause := http.StatusInternalServerError, err.Error()

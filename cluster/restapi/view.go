@@ -13,6 +13,7 @@ import (
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/cluster"
 	"yunion.io/x/ocadm/internal/backup"
+	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/operatorctl/archive"
 	"yunion.io/x/ocadm/operatorctl/catalog"
 )
@@ -57,11 +58,7 @@ func withNeeds(states []v1alpha1.ComponentStatus) []Component {
 	for _, c := range catalog.All() {
 		after[c.Name] = c.After
 	}
-	var out []Component
-	for _, s := range states {
-		out = append(out, Component{s, after[s.Name]})
-	}
-	return out
+	return lists.Map(states, func(s v1alpha1.ComponentStatus) Component { return Component{s, after[s.Name]} })
 }
 
 // changes lists what the page can change. It offers only what the user may do.

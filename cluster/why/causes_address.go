@@ -10,6 +10,8 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"yunion.io/x/ocadm/internal/lists"
 )
 
 func addressCauses() []Cause {
@@ -117,12 +119,7 @@ func (f *facts) addressForeign() []Hit {
 
 // foreign lists the MAC addresses of machines other than control-plane nodes that answer for the virtual address.
 func foreign(v VirtualAddress) string {
-	var out []string
-	for _, c := range v.Others {
-		if c.Peer == "" {
-			out = append(out, c.MAC)
-		}
-	}
+	out := lists.Pick(v.Others, func(c Claimant) (string, bool) { return c.MAC, c.Peer == "" })
 	return strings.Join(out, ", ")
 }
 

@@ -9,6 +9,7 @@ import (
 
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/lists"
 )
 
 // Report explains why a component, a node or a cloud is not healthy.
@@ -50,10 +51,7 @@ var parts = []Subject{operator, controlPlane, database, dns, identity}
 
 // Names lists what Diagnose accepts: parts of every cloud, and the components and nodes of a snapshot.
 func (s *Snapshot) Names() []string {
-	var out []string
-	for _, p := range parts {
-		out = append(out, string(p))
-	}
+	out := lists.Map(parts, func(p Subject) string { return string(p) })
 	if s.Cloud != nil {
 		for _, c := range s.Cloud.Status.Components {
 			out = append(out, c.Name)
@@ -224,12 +222,9 @@ func (f *facts) state(s Subject) (string, bool) {
 	case f.Cloud == nil:
 		return "there is no cloud " + f.Namespace + "/" + f.Name, false
 	}
-	var names []string
-	for _, c := range f.Cloud.Status.Components {
-		if !c.Settled() {
-			names = append(names, c.Name+" ("+string(c.State)+")")
-		}
-	}
+	names := lists.Pick(f.Cloud.Status.Components, func(c v1alpha1.ComponentStatus) (string, bool) {
+		return c.Name + " (" + string(c.State) + ")", !c.Settled()
+	})
 	head := "cloud " + f.Namespace + "/" + f.Name
 	if len(names) == 0 && f.condition(v1alpha1.ConditionReady) != "" {
 		return head + " is healthy", true

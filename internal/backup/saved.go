@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/internal/mysql"
 	"yunion.io/x/ocadm/internal/mysql/dump"
 )
@@ -49,11 +50,7 @@ func within(prefix, database string) string {
 
 // Databases returns the names of the saved databases, sorted.
 func (s Saved) Databases() []string {
-	var out []string
-	for _, d := range s.Data.Databases {
-		out = append(out, d.Name)
-	}
-	return out
+	return lists.Map(s.Data.Databases, func(d dump.DatabaseSummary) string { return d.Name })
 }
 
 // Vault holds the copies of a cloud.

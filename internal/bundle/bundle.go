@@ -26,6 +26,8 @@ import (
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/types"
+
+	"yunion.io/x/ocadm/internal/lists"
 )
 
 // Info describes the target of a bundle.
@@ -217,11 +219,7 @@ func (b *Bundle) CheckPlatform(arch, k8sVersion string) error {
 
 // Platforms returns the platforms of the bundle, as "linux/amd64".
 func (b *Bundle) Platforms() []string {
-	var out []string
-	for _, p := range b.platforms {
-		out = append(out, p.contents.Info.platform())
-	}
-	return out
+	return lists.Map(b.platforms, func(p *platform) string { return p.contents.Info.platform() })
 }
 
 // On returns the bundle for another architecture (a GOARCH), or a finding. It shares the underlying file, which must be closed once.

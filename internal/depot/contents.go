@@ -13,6 +13,8 @@ import (
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/types"
+
+	"yunion.io/x/ocadm/internal/lists"
 )
 
 // joined is the combined contents of all roots in one state.
@@ -127,10 +129,7 @@ func (s *Store) platforms(ctx context.Context, d v1.Descriptor) (out []v1.Descri
 // Architectures returns the architectures, named as in Go, for which the depot has an image.
 func (s *Store) Architectures(ctx context.Context, image string) (out []string, err error) {
 	c, err := s.Contents(ctx)
-	for _, m := range s.platforms(ctx, c.Images[image]) {
-		out = append(out, m.Platform.Architecture)
-	}
-	return out, err
+	return lists.Map(s.platforms(ctx, c.Images[image]), func(m v1.Descriptor) string { return m.Platform.Architecture }), err
 }
 
 // FileArchitectures returns the architectures, named as in Go, for which the depot has a file.

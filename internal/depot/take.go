@@ -17,6 +17,7 @@ import (
 
 	"yunion.io/x/ocadm/internal/bundle"
 	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/lists"
 )
 
 // ID identifies the content: servers have the same ID if and only if their content is the same.
@@ -48,10 +49,7 @@ func (s *Store) Take(ctx context.Context, root string, r *Remote, progress func(
 
 // series returns the series of a bundle for the platforms of the files.
 func (r *Remote) series() string {
-	var platforms []string
-	for _, arch := range architectures(r.root) {
-		platforms = append(platforms, "linux/"+arch)
-	}
+	platforms := lists.Map(architectures(r.root), func(arch string) string { return "linux/" + arch })
 	return BundleSeries(platforms...)
 }
 

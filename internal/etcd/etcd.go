@@ -19,6 +19,8 @@ import (
 	"go.uber.org/zap"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+
+	"yunion.io/x/ocadm/internal/lists"
 )
 
 // Member is a member and its addresses.
@@ -69,10 +71,7 @@ func Open(ctx context.Context, c Config) (*Client, error) {
 	if c.Dial == nil {
 		c.Dial = (&net.Dialer{}).DialContext
 	}
-	var endpoints []string
-	for _, m := range c.Members {
-		endpoints = append(endpoints, m.ClientURL)
-	}
+	endpoints := lists.Map(c.Members, func(m Member) string { return m.ClientURL })
 	if !anyOpen(ctx, c) {
 		return nil, ErrUnreachable
 	}

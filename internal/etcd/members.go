@@ -14,6 +14,7 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/internal/wait"
 )
 
@@ -53,11 +54,7 @@ func (c *Client) List(ctx context.Context) ([]Listed, error) {
 	if err != nil {
 		return nil, listing(err)
 	}
-	var out []Listed
-	for _, m := range answer.Members {
-		out = append(out, listed(m))
-	}
-	return out, nil
+	return lists.Map(answer.Members, listed), nil
 }
 
 func listed(m *etcdserverpb.Member) Listed {

@@ -9,6 +9,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"yunion.io/x/ocadm/internal/lists"
 )
 
 // Severity is the effect of a finding on the run.
@@ -65,13 +67,7 @@ func (l List) Errors() List { return l.with(Error) }
 func (l List) Warnings() List { return l.with(Warning) }
 
 func (l List) with(s Severity) List {
-	var out List
-	for _, f := range l {
-		if f.Severity == s {
-			out = append(out, f)
-		}
-	}
-	return out
+	return lists.Filter(l, func(f Finding) bool { return f.Severity == s })
 }
 
 // Err returns the list as an error if it contains one that stops the run, otherwise nil.

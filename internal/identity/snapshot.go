@@ -9,6 +9,8 @@ import (
 	"sync"
 
 	"golang.org/x/sync/errgroup"
+
+	"yunion.io/x/ocadm/internal/lists"
 )
 
 // Service is a service in the catalogue.
@@ -128,13 +130,7 @@ func (s *Snapshot) Endpoints(service string) []Endpoint {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	var out []Endpoint
-	for _, e := range s.endpoints {
-		if e.ServiceID == service {
-			out = append(out, e)
-		}
-	}
-	return out
+	return lists.Filter(s.endpoints, func(e Endpoint) bool { return e.ServiceID == service })
 }
 
 // User finds a user by id or name.

@@ -18,6 +18,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"yunion.io/x/ocadm/internal/lists"
 )
 
 // workers is the number of concurrent requests.
@@ -64,13 +66,7 @@ type ChangeSet []Change
 
 // Changed returns the changes other than Unchanged.
 func (s ChangeSet) Changed() ChangeSet {
-	var out ChangeSet
-	for _, c := range s {
-		if c.Action != Unchanged {
-			out = append(out, c)
-		}
-	}
-	return out
+	return lists.Filter(s, func(c Change) bool { return c.Action != Unchanged })
 }
 
 // Apply applies the objects by server-side apply: first Namespaces and custom resource definitions (waiting until the API server serves the latter),

@@ -15,6 +15,8 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"yunion.io/x/ocadm/internal/lists"
 )
 
 // Ready reports whether a Deployment, DaemonSet, StatefulSet, Node or CustomResourceDefinition is ready, and if not, why. pods are the pods of its
@@ -130,13 +132,8 @@ func NodeReady(n *corev1.Node) bool {
 }
 
 // InternalIPs returns the addresses of a node within its cluster.
-func InternalIPs(n *corev1.Node) (addresses []string) {
-	for _, a := range n.Status.Addresses {
-		if a.Type == corev1.NodeInternalIP {
-			addresses = append(addresses, a.Address)
-		}
-	}
-	return addresses
+func InternalIPs(n *corev1.Node) []string {
+	return lists.Pick(n.Status.Addresses, func(a corev1.NodeAddress) (string, bool) { return a.Address, a.Type == corev1.NodeInternalIP })
 }
 
 func definition(d *apiextensionsv1.CustomResourceDefinition) (bool, string) {
@@ -169,12 +166,7 @@ func because(why string, ready bool, selector *metav1.LabelSelector, pods []core
 
 // podsTrouble returns the first trouble among the selected pods, newest pod first: the old pods of a rollout do not matter.
 func podsTrouble(sel labels.Selector, pods []corev1.Pod) string {
-	var mine []corev1.Pod
-	for _, p := range pods {
-		if sel.Matches(labels.Set(p.Labels)) && p.DeletionTimestamp == nil {
-			mine = append(mine, p)
-		}
-	}
+	mine := lists.Filter(pods, func(p corev1.Pod) bool { return sel.Matches(labels.Set(p.Labels)) && p.DeletionTimestamp == nil })
 	slices.SortFunc(mine, func(a, b corev1.Pod) int {
 		return cmp.Or(b.CreationTimestamp.Compare(a.CreationTimestamp.Time), strings.Compare(a.Name, b.Name))
 	})

@@ -11,6 +11,8 @@ import (
 	"strings"
 
 	driverpkg "github.com/go-sql-driver/mysql"
+
+	"yunion.io/x/ocadm/internal/lists"
 )
 
 // OwnersDatabase is the schema that records, in its only table `owners`, which cloud each database and account belongs to.
@@ -65,10 +67,7 @@ type thing struct {
 func (t thing) String() string { return fmt.Sprintf("%s %q", t.kind, t.name) }
 
 func (w Want) things() []thing {
-	var out []thing
-	for _, n := range w.Databases {
-		out = append(out, thing{kindDatabase, n})
-	}
+	out := lists.Map(w.Databases, func(n string) thing { return thing{kindDatabase, n} })
 	if w.Account.User != "" {
 		out = append(out, thing{kindAccount, w.Account.User})
 	}

@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"yunion.io/x/ocadm/internal/lists"
 )
 
 const (
@@ -80,10 +82,7 @@ func hardwareAddresses() (out []string, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("listing interfaces: %w", err)
 	}
-	for _, i := range list {
-		out = append(out, i.HardwareAddr.String())
-	}
-	return out, nil
+	return lists.Map(list, func(i net.Interface) string { return i.HardwareAddr.String() }), nil
 }
 
 // bigEndian converts a number to the byte order of packet socket addresses.

@@ -15,6 +15,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/internal/wait"
 )
 
@@ -145,10 +146,5 @@ func neighbours(ip net.IP) (out []netlink.Neigh, err error) {
 	if err != nil && !errors.Is(err, netlink.ErrDumpInterrupted) {
 		return nil, fmt.Errorf("reading the neighbours: %w", err)
 	}
-	for _, n := range list {
-		if n.IP.Equal(ip) && n.State&answered != 0 {
-			out = append(out, n)
-		}
-	}
-	return out, nil
+	return lists.Filter(list, func(n netlink.Neigh) bool { return n.IP.Equal(ip) && n.State&answered != 0 }), nil
 }

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/internal/nearest"
 )
 
@@ -214,10 +215,7 @@ func covers(names []string, step string) bool {
 }
 
 func (f *flattening[S]) unknown(plan, name string) error {
-	var names []string
-	for _, n := range f.nodes {
-		names = append(names, n.name)
-	}
+	names := lists.Map(f.nodes, func(n node) string { return n.name })
 	remedy := "ocadm " + plan + " --help lists the phases"
 	if guess, ok := nearest.To(name, names); ok {
 		remedy = fmt.Sprintf("did you mean %q? %s", guess, remedy)

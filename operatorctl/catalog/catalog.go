@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/operatorctl/component"
 )
 
@@ -121,13 +122,8 @@ const (
 )
 
 // NeededBy returns the components that wait for another one.
-func NeededBy(name string) (out []string) {
-	for _, c := range All() {
-		if slices.Contains(c.After, name) {
-			out = append(out, c.Name)
-		}
-	}
-	return out
+func NeededBy(name string) []string {
+	return lists.Pick(All(), func(c component.Component) (string, bool) { return c.Name, slices.Contains(c.After, name) })
 }
 
 // syncTables returns the configuration of an ordinary service: it creates its tables when it starts.

@@ -15,19 +15,15 @@ import (
 
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/internal/etcd"
+	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/operatorctl/component"
 )
 
 const etcdName = "etcd"
 
 // lostEtcd returns the pods of etcd whose last log lines show that a member's disk is empty.
-func lostEtcd(in Input) (lost []string) {
-	for _, pod := range slices.Sorted(maps.Keys(in.LastWords[etcdName])) {
-		if etcd.LostDisk(in.LastWords[etcdName][pod]) {
-			lost = append(lost, pod)
-		}
-	}
-	return lost
+func lostEtcd(in Input) []string {
+	return lists.Filter(slices.Sorted(maps.Keys(in.LastWords[etcdName])), func(pod string) bool { return etcd.LostDisk(in.LastWords[etcdName][pod]) })
 }
 
 // emptyEtcd reports whether all members have no data and look for a cluster to join: there is none, so they must form one.

@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/internal/mysql"
 	"yunion.io/x/ocadm/operatorctl/component"
 )
@@ -96,9 +97,6 @@ func MarkEarlier(ctx context.Context, admin *mysql.Admin, components []component
 	if err != nil {
 		return err
 	}
-	var list []mysql.Want
-	for _, c := range components {
-		list = append(list, want(c, creds))
-	}
+	list := lists.Map(components, func(c component.Component) mysql.Want { return want(c, creds) })
 	return admin.Claim(ctx, snap, list...)
 }

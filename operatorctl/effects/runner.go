@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"yunion.io/x/ocadm/internal/identity"
+	"yunion.io/x/ocadm/internal/lists"
 )
 
 // State is the state of an effect.
@@ -187,11 +188,7 @@ func (p *Runner) due(e Effect) bool {
 
 // missing returns what an effect waits for before it can be tried.
 func (p *Runner) missing(e Effect) (out []string) {
-	for _, n := range e.Needs {
-		if !p.Available(n) && (n != e.Component || !p.Serving(n)) {
-			out = append(out, n)
-		}
-	}
+	out = lists.Filter(e.Needs, func(n string) bool { return !p.Available(n) && (n != e.Component || !p.Serving(n)) })
 	for _, key := range e.Follows {
 		if p.Recorded[key] == "" {
 			out = append(out, key)

@@ -19,6 +19,7 @@ import (
 	"yunion.io/x/ocadm/internal/certreport"
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/internal/kube"
+	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/internal/workflow"
 	"yunion.io/x/ocadm/operatorctl/operation"
 )
@@ -86,10 +87,7 @@ func (w renewer) plan(ctx context.Context, r *operation.Run, report workflow.Rep
 	if err != nil {
 		return err
 	}
-	var lines []string
-	for _, t := range due {
-		lines = append(lines, "node "+t.node+": "+t.names)
-	}
+	lines := lists.Map(due, func(t turn) string { return "node " + t.node + ": " + t.names })
 	for _, node := range away {
 		lines = append(lines, "node "+node+" is not Ready and is skipped")
 	}

@@ -17,6 +17,7 @@ import (
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/internal/backup"
 	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/internal/mysql"
 	"yunion.io/x/ocadm/internal/workflow"
 	"yunion.io/x/ocadm/operatorctl/archive"
@@ -172,12 +173,7 @@ func databasesToCopy(ctx context.Context, admin *mysql.Admin, cloud *v1alpha1.On
 	if err != nil {
 		return nil, err
 	}
-	var enabled []string
-	for _, c := range cloud.Status.Components {
-		if c.State != v1alpha1.Disabled {
-			enabled = append(enabled, c.Name)
-		}
-	}
+	enabled := lists.Pick(cloud.Status.Components, func(c v1alpha1.ComponentStatus) (string, bool) { return c.Name, c.State != v1alpha1.Disabled })
 	want := databasesOf(enabled)
 	return slices.DeleteFunc(have, func(name string) bool { return !slices.Contains(want, name) }), nil
 }

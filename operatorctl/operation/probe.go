@@ -33,15 +33,15 @@ func Probes() []Probe {
 		{"keystone", func(ctx context.Context, c *identity.Client, _ string) (string, error) {
 			return "issues a token", c.Login(ctx)
 		}},
-		{"region", lists(identity.Kind{Plural: "zones", Singular: "zone"})},
-		{"glance", lists(identity.Kind{Plural: "images", Singular: "image"})},
+		{"region", listing(identity.Kind{Plural: "zones", Singular: "zone"})},
+		{"glance", listing(identity.Kind{Plural: "images", Singular: "image"})},
 		{"apigateway", func(ctx context.Context, c *identity.Client, baseURL string) (string, error) {
 			return c.WebLogin(ctx, baseURL)
 		}},
 	}
 }
 
-func lists(k identity.Kind) func(context.Context, *identity.Client, string) (string, error) {
+func listing(k identity.Kind) func(context.Context, *identity.Client, string) (string, error) {
 	return func(ctx context.Context, c *identity.Client, baseURL string) (string, error) {
 		_, err := c.Records(baseURL).List(ctx, k, url.Values{"limit": {"1"}})
 		return "lists " + k.Plural, err

@@ -21,6 +21,7 @@ import (
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/internal/kube"
+	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/internal/workflow"
 	"yunion.io/x/ocadm/operatorctl/release"
 	"yunion.io/x/ocadm/operatorctl/status"
@@ -295,10 +296,7 @@ func (p *puller) progress() {
 func (p *puller) conclude(ctx context.Context) error {
 	p.report.Changed("images: %d, nodes: %d; pulled or checked: %d, reported by the nodes: %d", p.demand.images, p.demand.nodes,
 		count(p.all, pulled), p.demand.present)
-	var parts []string
-	for _, name := range slices.Sorted(maps.Keys(p.demand.lost)) {
-		parts = append(parts, fmt.Sprintf("node %s is not Ready: %s", name, p.demand.lost[name]))
-	}
+	parts := lists.Map(slices.Sorted(maps.Keys(p.demand.lost)), func(name string) string { return fmt.Sprintf("node %s is not Ready: %s", name, p.demand.lost[name]) })
 	for _, name := range slices.Sorted(maps.Keys(p.full)) {
 		parts = append(parts, fmt.Sprintf("node %s accepts no pod: %s", name, p.full[name]))
 	}

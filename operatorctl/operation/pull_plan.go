@@ -22,6 +22,7 @@ import (
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/internal/images"
+	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/operatorctl/release"
 	"yunion.io/x/ocadm/operatorctl/status"
 )
@@ -223,13 +224,8 @@ func (b *batch) judge(p *corev1.Pod, now time.Time) (rejected string) {
 func (b *batch) over() bool { return len(b.open()) == 0 }
 
 // open returns the images whose answer is not final.
-func (b *batch) open() (out []string) {
-	for _, i := range b.images {
-		if !b.answers[i].over() {
-			out = append(out, i)
-		}
-	}
-	return out
+func (b *batch) open() []string {
+	return lists.Filter(b.images, func(i string) bool { return !b.answers[i].over() })
 }
 
 // tire gives up on images that have failed for too long: a kubelet reports nothing new between its retries.
@@ -291,10 +287,7 @@ func refused(all []*batch, remedy string) finding.List {
 	}
 	var out finding.List
 	for _, group := range slices.Sorted(maps.Keys(groups)) {
-		var names []string
-		for _, k := range groups[group] {
-			names = append(names, k.image)
-		}
+		names := lists.Map(groups[group], func(k key) string { return k.image })
 		slices.Sort(names)
 		first := key{names[0], groups[group][0].full}
 		cause := fmt.Sprintf("%s on %s: %s", imagesNamed(names), named(nodes[first]), status.Clip(plainAnswer(texts[first], first.image), answerLimit))

@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/internal/options"
 	"yunion.io/x/ocadm/operatorctl/component"
 	"yunion.io/x/ocadm/operatorctl/effects"
@@ -232,10 +233,7 @@ func invalidOptions(configMap string, problems []*options.Problem, running bool)
 	if len(problems) == 0 {
 		return ""
 	}
-	var what []string
-	for _, problem := range problems[:min(len(problems), shownProblems)] {
-		what = append(what, problem.Error())
-	}
+	what := lists.Map(problems[:min(len(problems), shownProblems)], (*options.Problem).Error)
 	if more := len(problems) - len(what); more > 0 {
 		what = append(what, fmt.Sprintf("and %d more", more))
 	}

@@ -233,8 +233,7 @@ func read(c component.Component, theirs map[string]string, secrets map[string]an
 		} else if value, err = OptionValue(theirs[key]); err != nil {
 			err = &options.Problem{Key: key, What: "is not valid YAML"}
 		}
-		var problem *options.Problem
-		if errors.As(err, &problem) {
+		if problem, ok := errors.AsType[*options.Problem](err); ok {
 			problems = append(problems, problem)
 			continue
 		}

@@ -13,14 +13,12 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/operatorctl/component"
 )
 
-func serviceObjects(in component.Inputs) (out []client.Object) {
-	for _, s := range in.Self.Services() {
-		out = append(out, service(in, s))
-	}
-	return out
+func serviceObjects(in component.Inputs) []client.Object {
+	return lists.Map(in.Self.Services(), func(s component.Service) client.Object { return service(in, s) })
 }
 
 func service(in component.Inputs, s component.Service) *corev1.Service {

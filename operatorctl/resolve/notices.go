@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/internal/nearest"
 	"yunion.io/x/ocadm/operatorctl/component"
 	"yunion.io/x/ocadm/operatorctl/engine"
@@ -162,11 +163,7 @@ func Notices(cr *v1alpha1.OnecloudCluster, f Facts) ([]Notice, error) {
 		}
 		found[key] = Notice{Field: key, Why: why, Unknown: true}
 	}
-	var out []Notice
-	for _, k := range slices.Sorted(maps.Keys(found)) {
-		out = append(out, found[k])
-	}
-	return out, nil
+	return lists.Map(slices.Sorted(maps.Keys(found)), func(k string) Notice { return found[k] }), nil
 }
 
 // walk visits every nonzero value; a list is one value.

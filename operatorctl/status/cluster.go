@@ -16,6 +16,7 @@ import (
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/internal/images"
+	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/operatorctl/component"
 )
 
@@ -107,12 +108,9 @@ func (c *Cloud) Invalid(message string) {
 }
 
 func why(components []v1alpha1.ComponentStatus) string {
-	var parts []string
-	for _, c := range components {
-		if c.State == v1alpha1.Degraded {
-			parts = append(parts, c.Name+": "+c.Message)
-		}
-	}
+	parts := lists.Pick(components, func(c v1alpha1.ComponentStatus) (string, bool) {
+		return c.Name + ": " + c.Message, c.State == v1alpha1.Degraded
+	})
 	return strings.Join(parts, "; ")
 }
 

@@ -22,6 +22,7 @@ import (
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/internal/images"
 	"yunion.io/x/ocadm/internal/kube"
+	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/internal/wait"
 	"yunion.io/x/ocadm/internal/workflow"
 	"yunion.io/x/ocadm/phases/config"
@@ -274,11 +275,8 @@ func (i Installed) Phase() host.Phase {
 	return p
 }
 
-func (i Installed) targets() (out []target) {
-	for _, o := range i.addon.Waits {
-		out = append(out, target{what: i.Name, obj: o})
-	}
-	return out
+func (i Installed) targets() []target {
+	return lists.Map(i.addon.Waits, func(o client.Object) target { return target{what: i.Name, obj: o} })
 }
 
 // Present returns the current state of those objects that exist in the cluster.

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/phases/config"
 	"yunion.io/x/ocadm/phases/host"
 )
@@ -63,12 +64,6 @@ func Registration(h *host.Host) []finding.Finding {
 
 // hostAddresses returns the IPv4 addresses with which the host registers.
 func hostAddresses(h *host.Host) []netip.Addr {
-	var out []netip.Addr
 	list, _ := Networks(h)
-	for _, n := range list {
-		if n.Address.IsValid() {
-			out = append(out, n.Address)
-		}
-	}
-	return out
+	return lists.Pick(list, func(n config.HostNetwork) (netip.Addr, bool) { return n.Address, n.Address.IsValid() })
 }

@@ -274,9 +274,9 @@ func (m *Move) cloudsToMove(ctx context.Context, c client.Client) (out []string,
 	if err != nil {
 		return nil, err
 	}
-	for _, o := range list {
-		out = append(out, "change spec.loadBalancerEndpoint of cloud "+o.Namespace+"/"+o.Name)
-	}
+	out = lists.Map(list, func(o v1alpha1.OnecloudCluster) string {
+		return "change spec.loadBalancerEndpoint of cloud " + o.Namespace + "/" + o.Name
+	})
 	settings, err := cluster.MoveSettings(ctx, c, m.From, m.To, true)
 	for _, name := range settings {
 		out = append(out, "change ConfigMap "+name)

@@ -132,11 +132,8 @@ func begin(ctx context.Context, m *Move, r workflow.Reporter) error {
 	return m.save()
 }
 
-func uids(pods []corev1.Pod) (out []types.UID) {
-	for _, p := range pods {
-		out = append(out, p.UID)
-	}
-	return out
+func uids(pods []corev1.Pod) []types.UID {
+	return lists.Map(pods, func(p corev1.Pod) types.UID { return p.UID })
 }
 
 // hostPods returns the pods in this machine's network that use the address, except static pods. If only the control plane's address changes, that is

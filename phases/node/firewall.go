@@ -181,17 +181,12 @@ func missingOpenings(ctx context.Context, h *host.Host, controlPlane bool) ([]op
 
 // bridgesOf returns the bridges to which the host agent moves the addresses of an interface. A bridge without a zone of its own is in the default one, where
 // the node's ports may not be open.
-func bridgesOf(h *host.Host, nic string) (out []string) {
+func bridgesOf(h *host.Host, nic string) []string {
 	if !h.Config.Node.EnableHostAgent {
 		return nil
 	}
 	list, _ := compute.Networks(h)
-	for _, n := range list {
-		if n.NIC == nic && n.Bridge != nic {
-			out = append(out, n.Bridge)
-		}
-	}
-	return out
+	return lists.Pick(list, func(n config.HostNetwork) (string, bool) { return n.Bridge, n.NIC == nic && n.Bridge != nic })
 }
 
 // nodeInterface returns the interface with the node's address.

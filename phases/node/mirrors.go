@@ -16,6 +16,7 @@ import (
 	"strconv"
 	"strings"
 
+	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/internal/workflow"
 	"yunion.io/x/ocadm/phases/config"
 	"yunion.io/x/ocadm/phases/host"
@@ -75,11 +76,10 @@ func mirrors(h *host.Host, depots bool) (map[string][]Mirror, error) {
 	return all, nil
 }
 
-func depotMirrors(c *config.Config) (list []Mirror) {
-	for _, address := range DepotAddresses(c) {
-		list = append(list, Mirror{URL: "https://" + address, CA: clusterCA, Client: Certificate})
-	}
-	return list
+func depotMirrors(c *config.Config) []Mirror {
+	return lists.Map(DepotAddresses(c), func(address string) Mirror {
+		return Mirror{URL: "https://" + address, CA: clusterCA, Client: Certificate}
+	})
 }
 
 // inRegistry returns the address in containerd's form, in which a path must be that of the registry's API.

@@ -24,11 +24,8 @@ import (
 //
 // Sources: kubernetes cmd/kubeadm/app/constants/constants.go and pkg/kubelet/config/defaults.go, pkg/kubelet/kubelet.go at v1.36.
 func names(isControlPlane bool) []string {
-	in := func(dir string, files ...string) (out []string) {
-		for _, f := range files {
-			out = append(out, path.Join(dir, f))
-		}
-		return out
+	in := func(dir string, files ...string) []string {
+		return lists.Map(files, func(f string) string { return path.Join(dir, f) })
 	}
 	out := slices.Concat(
 		in(kubernetesDir, "kubelet.conf", "bootstrap-kubelet.conf", "tmp/kubeadm-*"),

@@ -73,8 +73,7 @@ func checkDatabase(ctx context.Context, m *machine) []finding.Finding {
 	}
 	out := lists.Map(rep.Problems, func(p *mysql.Error) finding.Finding { return fromHere(m.kind, p.Class, databaseFinding(p)) })
 	if len(out) == 0 {
-		var p *mysql.Error
-		if errors.As(err, &p) {
+		if p, ok := errors.AsType[*mysql.Error](err); ok {
 			return []finding.Finding{fromHere(m.kind, p.Class, databaseFinding(p))}
 		}
 		out = append(out, finding.New(otherDatabase, fmt.Sprintf("The database server %s cannot be used", cfg.Addr()), err.Error(), "mysql -h "+d.Host+" -u "+d.User+" -p"))

@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/phases/config"
 	"yunion.io/x/ocadm/phases/owned"
 )
@@ -27,13 +28,8 @@ func podNetworkChecks() []Check {
 // checkCNI looks for other CNI configurations that containerd would use: it takes the first file of the directory by name. Until the pod network has written
 // its own, that can be any file.
 func checkCNI(_ context.Context, m *machine) []finding.Finding {
-	var others []string
 	present := m.h.Files.Exists(owned.Conflist)
-	for _, f := range owned.CNIConfigs(m.h.Files) {
-		if f < owned.Conflist || f > owned.Conflist && !present {
-			others = append(others, f)
-		}
-	}
+	others := lists.Filter(owned.CNIConfigs(m.h.Files), func(f string) bool { return f < owned.Conflist || f > owned.Conflist && !present })
 	if len(others) == 0 {
 		return nil
 	}

@@ -15,6 +15,7 @@ import (
 	"yunion.io/x/ocadm/internal/bundle"
 	"yunion.io/x/ocadm/internal/depot"
 	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/phases/addons"
 	"yunion.io/x/ocadm/phases/config"
 	depotphase "yunion.io/x/ocadm/phases/depot"
@@ -143,11 +144,8 @@ func NodeImages(c *config.Config, from ...bundle.ImageInfo) ([]string, error) {
 	return append(list, network...), err
 }
 
-func imageNames(list []bundle.ImageInfo) (out []string) {
-	for _, i := range list {
-		out = append(out, i.Name)
-	}
-	return out
+func imageNames(list []bundle.ImageInfo) []string {
+	return lists.Map(list, func(i bundle.ImageInfo) string { return i.Name })
 }
 
 func without(list, have []string) []string {

@@ -24,8 +24,7 @@ func main() {
 	if err == nil {
 		return
 	}
-	var exit *exec.ExitError
-	if errors.As(err, &exit) && exit.ExitCode() > 0 && errors.Is(err, errOnMachine) {
+	if exit, ok := errors.AsType[*exec.ExitError](err); ok && exit.ExitCode() > 0 && errors.Is(err, errOnMachine) {
 		os.Exit(exit.ExitCode())
 	}
 	fmt.Fprintln(os.Stderr, "error:", err)

@@ -29,8 +29,7 @@ const (
 const again = "; then run the same command again: it continues where it stopped"
 
 func imageUnavailable(image, registry string, err error) error {
-	var down *downError
-	if errors.As(err, &down) { // one finding for all its images
+	if down, ok := errors.AsType[*downError](err); ok { // one finding for all its images
 		return finding.Errorf(CodeImage, fmt.Sprintf("The registry %s cannot be used", down.host), remedy(down.host, err)+again, "%w", err)
 	}
 	return finding.Errorf(CodeImage, fmt.Sprintf("The image %s cannot be downloaded from %s", image, registry), remedy(registry, err)+again, "%w", err)

@@ -13,6 +13,7 @@ import (
 
 	driver "github.com/go-sql-driver/mysql"
 
+	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/internal/mysql"
 )
 
@@ -140,12 +141,7 @@ func (l *Loader) run(ctx context.Context, op string, statement []byte) error {
 // Finish creates routines, views, triggers and events. A view that needs another view is created after it.
 func (l *Loader) Finish(ctx context.Context) error {
 	for _, kind := range []Kind{Routine, View, Trigger, Event} {
-		var left []Piece
-		for _, p := range l.later {
-			if p.Kind == kind {
-				left = append(left, p)
-			}
-		}
+		left := lists.Filter(l.later, func(p Piece) bool { return p.Kind == kind })
 		for len(left) > 0 {
 			var failed []Piece
 			var first error

@@ -11,6 +11,8 @@ import (
 	"io"
 	"slices"
 	"strings"
+
+	"yunion.io/x/ocadm/internal/lists"
 )
 
 // Member is a machine of a comparison.
@@ -148,12 +150,7 @@ func said(all []Member, groups []group) string {
 	if len(all) > maxMesh {
 		how = "each with two others and with the control-plane nodes"
 	}
-	var hubs []string
-	for _, m := range all {
-		if m.ControlPlane {
-			hubs = append(hubs, m.Name)
-		}
-	}
+	hubs := lists.Pick(all, func(m Member) (string, bool) { return m.Name, m.ControlPlane })
 	control := "no control-plane node"
 	if len(hubs) > 0 {
 		control = strings.Join(hubs[:min(len(hubs), maxHubs)], ", ")

@@ -208,14 +208,11 @@ func (l *Lab) removeFiles() error {
 
 // Residue lists what exists of the lab on this host, one line each. After Down the list is empty.
 func (l *Lab) Residue() ([]string, error) {
-	var left []string
 	links, namespaces, err := networkResidue(l.Layout)
 	if err != nil {
 		return nil, err
 	}
-	for _, name := range links {
-		left = append(left, "link "+name)
-	}
+	left := lists.Map(links, func(name string) string { return "link " + name })
 	for _, name := range namespaces {
 		left = append(left, "network namespace "+name)
 	}
