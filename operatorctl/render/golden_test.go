@@ -6,11 +6,14 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/pmezard/go-difflib/difflib"
 	"sigs.k8s.io/yaml"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
@@ -21,10 +24,10 @@ import (
 	"yunion.io/x/ocadm/operatorctl/resolve"
 )
 
-// base is the case with complete goldens; the others only contain the components that differ from it.
+// base is the case with complete goldens. The others hold how a component differs from it, and in full those that it has not.
 const base = "testdata/ce"
 
-// TestGolden compares the rendered objects with testdata/<case>/<component>.yaml; UPDATE=1 rewrites the files.
+// TestGolden compares the rendered objects with testdata/<case>/<component>.yaml or .diff; UPDATE=1 rewrites the files.
 func TestGolden(t *testing.T) {
 	update := os.Getenv("UPDATE") == "1"
 	cases, err := filepath.Glob("testdata/*/cr.yaml")
@@ -39,15 +42,40 @@ func TestGolden(t *testing.T) {
 			seen := map[string]bool{"cr.yaml": true, "enabled.txt": true}
 			golden(t, filepath.Join(dir, "enabled.txt"), strings.Join(slices.Sorted(maps.Keys(all)), "\n")+"\n", update)
 			for name, got := range all {
-				if dir != base && got == usual[name] {
+				file := name + ".yaml"
+				if was := usual[name]; dir != base && got == was {
 					continue
+				} else if dir != base && was != "" {
+					file, got = name+".diff", changes(t, was, got)
 				}
-				seen[name+".yaml"] = true
-				golden(t, filepath.Join(dir, name+".yaml"), got, update)
+				seen[file] = true
+				golden(t, filepath.Join(dir, file), got, update)
 			}
 			stale(t, dir, seen, update)
 		})
 	}
+}
+
+var hunk = regexp.MustCompile(`(?m)^@@ -([0-9]+).*$`)
+
+// changes returns the lines that differ. A kind of object stands in place of line numbers, which would change with every line above.
+func changes(t *testing.T, was, got string) string {
+	t.Helper()
+	const context = 2
+	a := difflib.SplitLines(was)
+	text, err := difflib.GetUnifiedDiffString(difflib.UnifiedDiff{A: a, B: difflib.SplitLines(got), Context: context})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return hunk.ReplaceAllStringFunc(text, func(h string) string {
+		line, _ := strconv.Atoi(hunk.FindStringSubmatch(h)[1])
+		object := min(line+context, len(a)) - 1
+		for object > 0 && a[object-1] != "---\n" {
+			object--
+		}
+		kind := slices.IndexFunc(a[object:], func(l string) bool { return strings.HasPrefix(l, "kind: ") })
+		return "@@ " + strings.TrimSpace(a[object+max(kind, 0)])
+	})
 }
 
 // rendered returns the text of every enabled component.
