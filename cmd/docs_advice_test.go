@@ -219,10 +219,10 @@ func TestAdvisedCommandsExist(t *testing.T) {
 	if remedies < 200 {
 		t.Errorf("only %d remedies with a command were found", remedies)
 	}
-	blocks, prose := quoted(read(t, "internal/finding/catalogue.md"))
+	blocks, prose := quoted(read(t, "docs/reference/findings.md"))
 	for _, line := range append(blocks, prose...) {
 		if wrong := misquoted(top, line, false); wrong != "" {
-			t.Errorf("internal/finding/catalogue.md: ocadm %s: %s", line, wrong)
+			t.Errorf("docs/reference/findings.md: ocadm %s: %s", line, wrong)
 		}
 	}
 }
@@ -237,8 +237,8 @@ func TestAdvisedProgramsExist(t *testing.T) {
 			t.Errorf("%s: no node has %s: %q", a.file, name, a.text)
 		}
 	}
-	if name := absent.FindString(read(t, "internal/finding/catalogue.md")); name != "" {
-		t.Errorf("internal/finding/catalogue.md: no node has %s", name)
+	if name := absent.FindString(read(t, "docs/reference/findings.md")); name != "" {
+		t.Errorf("docs/reference/findings.md: no node has %s", name)
 	}
 }
 

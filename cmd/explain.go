@@ -23,10 +23,7 @@ func newExplain(a *app) *cobra.Command {
 		Example: "  ocadm explain OCA-6002\n  ocadm explain",
 		Args:    arguments(cobra.MaximumNArgs(1)),
 		RunE: func(_ *cobra.Command, args []string) error {
-			all, err := finding.Catalogue()
-			if err != nil {
-				return err
-			}
+			all := finding.Catalogue()
 			if len(args) == 0 {
 				return a.print(output, all, func(p *page) {
 					rows := lists.Map(all, func(e finding.Explanation) []string { return []string{e.Code, e.Title} })

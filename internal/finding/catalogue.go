@@ -4,10 +4,10 @@ package finding
 
 import (
 	"cmp"
-	_ "embed"
-	"fmt"
 	"regexp"
 	"strings"
+
+	"yunion.io/x/ocadm/docs/reference"
 )
 
 // Explanation explains a code, independent of any occurrence.
@@ -19,31 +19,23 @@ type Explanation struct {
 	Text string `json:"text"`
 }
 
-//go:embed catalogue.md
-var catalogue string
+var heading = regexp.MustCompile(`^### (OCA-[0-9]{4}) (.+)$`)
 
-var heading = regexp.MustCompile(`^## (OCA-[0-9]{4}) (.+)$`)
-
-// Catalogue returns the explanations of all codes, in numerical order. It is the text of docs/reference/findings.md.
-func Catalogue() ([]Explanation, error) {
+// Catalogue returns the explanations of all codes, in numerical order: those of docs/reference/findings.md.
+func Catalogue() []Explanation {
 	var out []Explanation
-	for line := range strings.Lines(catalogue) {
+	for line := range strings.Lines(reference.Findings) {
 		line = strings.TrimRight(line, "\n")
 		if m := heading.FindStringSubmatch(line); m != nil {
 			out = append(out, Explanation{Code: m[1], Title: m[2]})
-			continue
-		}
-		if strings.HasPrefix(line, "## ") {
-			return nil, fmt.Errorf("reading the catalogue of findings: %q is not a heading", line)
-		}
-		if len(out) > 0 && !strings.HasPrefix(line, "# ") {
+		} else if len(out) > 0 && !strings.HasPrefix(line, "## ") {
 			out[len(out)-1].Text += line + "\n"
 		}
 	}
 	for i := range out {
 		out[i].Text = strings.TrimSpace(out[i].Text)
 	}
-	return out, nil
+	return out
 }
 
 // SameCode reports whether what a user typed means a code: "oca-6002" and "6002" are OCA-6002.
