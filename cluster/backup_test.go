@@ -23,6 +23,7 @@ import (
 	"yunion.io/x/ocadm/internal/kube"
 	"yunion.io/x/ocadm/operatorctl/archive"
 	"yunion.io/x/ocadm/operatorctl/component"
+	"yunion.io/x/ocadm/test/require"
 )
 
 // theCloud returns a cloud with its databases on a server.
@@ -106,9 +107,7 @@ func TestProofIsRecorded(t *testing.T) {
 	c := fake.NewClientBuilder().WithScheme(kube.Scheme()).WithObjects(cloud, credentials).Build()
 	info := backup.Info{Name: "a", Header: backup.Header{Cloud: backup.Cloud{ID: "id"}}, Proven: new(time.Now()), Etcd: &backup.Etcd{Name: "a.ocadm-etcd"}}
 	store := backup.Dir(t.TempDir())
-	if err := provenNow(t.Context(), c, client.ObjectKeyFromObject(cloud), store, info); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, provenNow(t.Context(), c, client.ObjectKeyFromObject(cloud), store, info))
 	if kept, err := backup.ReadInfo(t.Context(), store, "a"); err != nil || kept.Proven == nil {
 		t.Errorf("beside the file: %+v %v", kept, err)
 	}

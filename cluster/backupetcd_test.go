@@ -20,15 +20,14 @@ import (
 	"yunion.io/x/ocadm/internal/etcd/snapshot"
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/internal/workflow"
+	"yunion.io/x/ocadm/test/require"
 	"yunion.io/x/ocadm/test/snapshotfile"
 )
 
 func newKey(t *testing.T) *age.X25519Identity {
 	t.Helper()
 	id, err := age.GenerateX25519Identity()
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return id
 }
 
@@ -51,9 +50,7 @@ func (m *making) spoil(t *testing.T) {
 	if err == nil {
 		err = os.Truncate(list[0].File, list[0].Size-1)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 }
 
 // TestSnapshotBesideBackup checks that the newest whole snapshot is stored if it is current. Having none is recorded; having only unfit ones is a
@@ -135,13 +132,9 @@ func TestUnpackEtcd(t *testing.T) {
 	place := string(store.(backup.Dir))
 	dir := filepath.Join(t.TempDir(), "etcd")
 	old := filepath.Join(dir, ".restore-old")
-	if err := errors.Join(os.MkdirAll(old, 0o700), os.Chtimes(old, time.Time{}, time.Now().AddDate(0, 0, -2))); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, errors.Join(os.MkdirAll(old, 0o700), os.Chtimes(old, time.Time{}, time.Now().AddDate(0, 0, -2))))
 	file, remove, err := UnpackEtcd(t.Context(), workflow.Discard{}, store, m.info.Etcd.Name, dir, id)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	st, err := os.Stat(file)
 	if err != nil || st.Mode().Perm() != 0o600 {
 		t.Errorf("%v, %v", st, err)
@@ -153,12 +146,8 @@ func TestUnpackEtcd(t *testing.T) {
 
 	var cloud bytes.Buffer
 	w, err := backup.NewWriter(&cloud, backup.Header{}, id.Recipient())
-	if err := errors.Join(err, w.Close(backup.Manifest{}), os.WriteFile(filepath.Join(place, "cloud"), cloud.Bytes(), 0o600)); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(place, "cut"), cloud.Bytes()[:cloud.Len()-1], 0o600); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, errors.Join(err, w.Close(backup.Manifest{}), os.WriteFile(filepath.Join(place, "cloud"), cloud.Bytes(), 0o600)))
+	require.NoError(t, os.WriteFile(filepath.Join(place, "cut"), cloud.Bytes()[:cloud.Len()-1], 0o600))
 	for name, c := range map[string]struct {
 		file         string
 		ids          []age.Identity

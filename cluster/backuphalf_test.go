@@ -17,6 +17,7 @@ import (
 	"yunion.io/x/ocadm/internal/mysql"
 	"yunion.io/x/ocadm/internal/workflow"
 	"yunion.io/x/ocadm/test/mariadb"
+	"yunion.io/x/ocadm/test/require"
 )
 
 // TestNoBackupOfAPartialRestore: while the cloud is stopped, half replaced databases are backed up only for a repeated restore; if a user started the
@@ -70,9 +71,7 @@ func TestNoBackupOfAPartialRestore(t *testing.T) {
 func TestBackupIsComplete(t *testing.T) {
 	server := mariadb.Require(t, mariadb.Options{})
 	a, err := mysql.Open(t.Context(), mysql.Config{Host: server.Host, Port: server.Port, User: "root", Password: server.RootPassword, Owner: mysql.Owner{ID: "u"}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	t.Cleanup(func() { _ = a.Close() })
 	if _, err := a.EnsureDatabase(t.Context(), nil, "keystone"); err != nil {
 		t.Fatal(err)

@@ -16,6 +16,7 @@ import (
 
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/internal/kube"
+	"yunion.io/x/ocadm/test/require"
 )
 
 // Backups have one place: a bucket replaces a directory, and a directory a bucket. A repeated setting changes nothing.
@@ -46,9 +47,7 @@ func TestPlaceOfScheduledBackups(t *testing.T) {
 			t.Errorf("%+v: %q, %v; want %q", c.schedule, lines, err, c.changes)
 		}
 		got := &v1alpha1.OnecloudCluster{}
-		if err := k.Get(t.Context(), key, got); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, k.Get(t.Context(), key, got))
 		bucket := ""
 		if got.Spec.Backup.S3 != nil {
 			bucket = got.Spec.Backup.S3.Bucket

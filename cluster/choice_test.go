@@ -13,6 +13,7 @@ import (
 
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/internal/kube"
+	"yunion.io/x/ocadm/test/require"
 )
 
 // A value that is the default today is a choice nevertheless: the default may change with the profile or the release.
@@ -23,9 +24,7 @@ func TestChoiceOfTheDefault(t *testing.T) {
 		t.Helper()
 		o := &unstructured.Unstructured{Object: u}
 		o.SetNamespace("onecloud")
-		if err := c.Apply(t.Context(), client.ApplyConfigurationFromUnstructured(o), client.FieldOwner(manager), client.ForceOwnership); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, c.Apply(t.Context(), client.ApplyConfigurationFromUnstructured(o), client.FieldOwner(manager), client.ForceOwnership))
 	}
 	apply(map[string]any{"apiVersion": v1alpha1.GroupVersion.String(), "kind": v1alpha1.Kind, "metadata": map[string]any{"name": "default"},
 		"spec": map[string]any{"regionServer": map[string]any{"replicas": int64(2), "tag": "v4"}, "keystone": map[string]any{"replicas": int64(2), "tag": "v4", "disable": true}}}, v1alpha1.ManagerDefaults)
@@ -49,9 +48,7 @@ func TestChoiceOfTheDefault(t *testing.T) {
 		}
 	}
 	live, err := get(t.Context(), c, key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	for _, r := range refs {
 		if !r.chosen(live, "replicas") {
 			t.Errorf("%s: not chosen: %v", r.Name, live.GetManagedFields())
@@ -64,9 +61,7 @@ func TestChoiceOfTheDefault(t *testing.T) {
 		t.Error("the tag is chosen, too")
 	}
 	cm := &corev1.ConfigMap{}
-	if err := c.Get(t.Context(), client.ObjectKey{Namespace: "onecloud", Name: "default-region"}, cm); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, c.Get(t.Context(), client.ObjectKey{Namespace: "onecloud", Name: "default-region"}, cm))
 	if ours := operatorKeys(cm); ours["log_level"] || !ours["time_zone"] || cm.Data["time_zone"] == "" {
 		t.Errorf("%v, %v", ours, cm.Data)
 	}

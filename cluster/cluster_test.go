@@ -23,18 +23,15 @@ import (
 
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/internal/kube"
+	"yunion.io/x/ocadm/test/require"
 )
 
 func resource(t *testing.T, text string) *unstructured.Unstructured {
 	t.Helper()
 	u := &unstructured.Unstructured{}
 	raw, err := yaml.YAMLToJSON([]byte(text))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := u.UnmarshalJSON(raw); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
+	require.NoError(t, u.UnmarshalJSON(raw))
 	return u
 }
 
@@ -126,9 +123,7 @@ func TestUpdateWithoutACloud(t *testing.T) {
 		WithIndex(d, "metadata.name", func(o client.Object) []string { return []string{o.GetName()} }).Build()
 	u := Update{Key: client.ObjectKey{Namespace: DefaultNamespace, Name: DefaultName}, OperatorVersion: "v2", Version: "v2", Report: func(string, string) {}}
 	image := func() string {
-		if err := c.Get(t.Context(), client.ObjectKeyFromObject(d), d); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, c.Get(t.Context(), client.ObjectKeyFromObject(d), d))
 		return d.Spec.Template.Spec.Containers[0].Image
 	}
 	if done, err := u.Apply(t.Context(), c); !apierrors.IsNotFound(err) || len(done.Changes) > 0 || image() != "r.example/ocadm:v1" {
@@ -310,9 +305,7 @@ func TestRCAdmin(t *testing.T) {
 		"}\nspec: {loadBalancerEndpoint: x, keystone: {publicService: {nodePort: 31000}}}": "https://x:31000/v3",
 	} {
 		cr, err := typed(resource(t, head+text))
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		vars := rcadmin(cr, "pw")
 		if vars[0].Value != url {
 			t.Errorf("%s: %s, want %s", text, vars[0].Value, url)
@@ -349,9 +342,7 @@ func TestSettingsKeepThePasswordInASecret(t *testing.T) {
 	o := Options{Name: "default", Namespace: "onecloud", Database: Database{Host: "10.0.0.5", Username: "root", Secret: DatabaseSecret, SecretKey: DatabaseSecretKey}}
 	for password, want := range map[string][]string{"": {"ConfigMap", "Namespace"}, "Very5ecret": {"ConfigMap", "Namespace", "Secret"}} {
 		objs, err := Settings(o, password)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		kinds := map[string]bool{}
 		for _, u := range objs {
 			kinds[u.GetKind()] = true

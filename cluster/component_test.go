@@ -23,6 +23,7 @@ import (
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/internal/kube"
+	"yunion.io/x/ocadm/test/require"
 )
 
 func TestComponentPatch(t *testing.T) {
@@ -70,9 +71,7 @@ func TestComponentPatch(t *testing.T) {
 	} {
 		patch, _, lines := ComponentRef{Cloud: key, Name: "x", Block: c.block}.patch(live, c.change)
 		text, err := json.Marshal(patch)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		if string(text) != c.patch || !slices.Equal(lines, c.lines) {
 			t.Errorf("%s: %s %q\nwant %s %q", name, text, lines, c.patch, c.lines)
 		}
@@ -103,13 +102,9 @@ func TestRestartIsSeen(t *testing.T) {
 	c := fake.NewClientBuilder().WithObjects(&appsv1.Deployment{ObjectMeta: meta}).Build()
 	ref := ComponentRef{Cloud: client.ObjectKey{Namespace: "onecloud", Name: "default"}, Name: "glance"}
 	_, seen, err := ref.Restart(t.Context(), c, time.Now())
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	d := &appsv1.Deployment{}
-	if err := c.Get(t.Context(), client.ObjectKeyFromObject(&appsv1.Deployment{ObjectMeta: meta}), d); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, c.Get(t.Context(), client.ObjectKeyFromObject(&appsv1.Deployment{ObjectMeta: meta}), d))
 	of := func(generation int64) Status {
 		return Status{Components: []v1alpha1.ComponentStatus{{Name: "keystone"}, {Name: "glance", ObservedGeneration: generation}}}
 	}

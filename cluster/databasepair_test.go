@@ -20,6 +20,7 @@ import (
 	"yunion.io/x/ocadm/internal/dbpair"
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/internal/kube"
+	"yunion.io/x/ocadm/test/require"
 )
 
 // databaseObjects returns a pair whose first server is the primary.
@@ -31,9 +32,7 @@ func databaseObjects(t *testing.T, r dbpair.Record, members map[string]dbpair.Me
 	out := []client.Object{&appsv1.StatefulSet{ObjectMeta: meta(dbpair.First)}, record}
 	for i, s := range dbpair.Servers() {
 		l := &coordinationv1.Lease{ObjectMeta: meta(dbpair.MemberName(s))}
-		if err := members[s].Write(l); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, members[s].Write(l))
 		pod := &corev1.Pod{ObjectMeta: meta(dbpair.PodName(s)), Spec: corev1.PodSpec{NodeName: []string{"node1", "node2"}[i]}}
 		if ready[s] {
 			pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
@@ -161,9 +160,7 @@ func TestForcedPromotionReportsLoss(t *testing.T) {
 		t.Errorf("asked: %s", asked)
 	}
 	l := &coordinationv1.Lease{}
-	if err := k.Get(t.Context(), client.ObjectKey{Namespace: DefaultNamespace, Name: dbpair.RecordName}, l); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, k.Get(t.Context(), client.ObjectKey{Namespace: DefaultNamespace, Name: dbpair.RecordName}, l))
 	if r := dbpair.ReadRecord(l); r.Promote != dbpair.Second || !r.Force {
 		t.Errorf("the record: %+v", r)
 	}
@@ -192,9 +189,7 @@ func TestForcedPromotionInSync(t *testing.T) {
 			t.Errorf("%s: asked %q, %v", name, asked, err)
 		}
 		l := &coordinationv1.Lease{}
-		if err := k.Get(t.Context(), client.ObjectKey{Namespace: DefaultNamespace, Name: dbpair.RecordName}, l); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, k.Get(t.Context(), client.ObjectKey{Namespace: DefaultNamespace, Name: dbpair.RecordName}, l))
 		if r := dbpair.ReadRecord(l); r.Promote != dbpair.Second || r.Force != c.force {
 			t.Errorf("%s: the record: %+v", name, r)
 		}

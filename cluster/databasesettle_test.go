@@ -13,6 +13,7 @@ import (
 
 	"yunion.io/x/ocadm/internal/dbpair"
 	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/test/require"
 )
 
 // TestChooseDatabase checks that after a restore of etcd a user can only choose a running server with a complete copy that answers, and only with
@@ -50,9 +51,7 @@ func TestChooseDatabase(t *testing.T) {
 			t.Errorf("%s: asked %q", name, asked)
 		}
 		l := &coordinationv1.Lease{}
-		if err := k.Get(t.Context(), client.ObjectKey{Namespace: DefaultNamespace, Name: dbpair.RecordName}, l); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, k.Get(t.Context(), client.ObjectKey{Namespace: DefaultNamespace, Name: dbpair.RecordName}, l))
 		if r := dbpair.ReadRecord(l); r.Promote != c.want || r.Force != (c.want != "") || r.Unsettled == "" {
 			t.Errorf("%s: the record: %+v", name, r)
 		}

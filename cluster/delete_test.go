@@ -12,6 +12,7 @@ import (
 
 	"yunion.io/x/ocadm/internal/backup"
 	"yunion.io/x/ocadm/internal/kube"
+	"yunion.io/x/ocadm/test/require"
 )
 
 // Data is deleted only on request: the spec may still say so from an interrupted deletion. The finalizer is the operator's, which reads the policy.
@@ -30,9 +31,7 @@ func TestDeleteKeepsData(t *testing.T) {
 				t.Fatal(there, err)
 			}
 			left, err := get(t.Context(), c, key)
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			if policy, _, _ := unstructured.NestedString(left.Object, "spec", "deletionPolicy"); policy != want || left.GetDeletionTimestamp() == nil {
 				t.Errorf("data %t over %q: %q, deleted %v", data, was, policy, left.GetDeletionTimestamp())
 			}

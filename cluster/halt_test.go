@@ -24,6 +24,7 @@ import (
 	"yunion.io/x/ocadm/internal/workflow"
 	"yunion.io/x/ocadm/operatorctl/secrets"
 	"yunion.io/x/ocadm/test/mariadb"
+	"yunion.io/x/ocadm/test/require"
 )
 
 // stoppedCloud returns a cloud that an operation has stopped, and that operation.
@@ -43,13 +44,9 @@ func isCode(err error, code string) bool {
 func started(t *testing.T, c client.Client, cloud *v1alpha1.OnecloudCluster) {
 	t.Helper()
 	now := &v1alpha1.OnecloudCluster{}
-	if err := c.Get(t.Context(), client.ObjectKeyFromObject(cloud), now); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, c.Get(t.Context(), client.ObjectKeyFromObject(cloud), now))
 	now.Annotations = nil
-	if err := c.Update(t.Context(), now); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, c.Update(t.Context(), now))
 }
 
 // A restore reads the backup for hours. If the operator gives it up meanwhile, and a user starts the cloud, the databases stay.
@@ -61,9 +58,7 @@ func TestStartedWhileTheBackupIsRead(t *testing.T) {
 	a, err := mysql.Open(t.Context(), mysql.Config{
 		Host: server.Host, Port: server.Port, User: "root", Password: server.RootPassword, Patience: time.Minute, Owner: mysql.Owner{ID: "u"},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	t.Cleanup(func() { a.Close() })
 	if _, err := a.EnsureDatabase(t.Context(), nil, "keystone"); err != nil {
 		t.Fatal(err)
@@ -72,19 +67,13 @@ func TestStartedWhileTheBackupIsRead(t *testing.T) {
 	p := &backup.Plan{Source: backup.Source{Header: backup.Header{
 		Cloud: backup.Cloud{ID: "u", Namespace: cloud.Namespace, Name: cloud.Name}, Time: time.Now(),
 	}, Admin: a}, Store: dir, SkipProof: true}
-	if err := p.Prepare(t.Context(), workflow.Discard{}); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, p.Prepare(t.Context(), workflow.Discard{}))
 	info, err := p.Write(t.Context(), workflow.Discard{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	x := &restoring{client: c, key: client.ObjectKeyFromObject(cloud), from: cloud.Spec.MySQL, operation: o, out: &Restored{}, halt: haltOf(cloud)}
 	x.Store, x.Name, x.info, x.contents = dir, info.Name, info, &backup.Contents{Header: backup.Header{Cloud: backup.Cloud{ID: "u"}}}
 	t.Cleanup(x.close)
-	if err := x.look(t.Context(), workflow.Discard{}); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, x.look(t.Context(), workflow.Discard{}))
 	if err := x.check(t.Context(), workflow.Discard{}); err != nil {
 		t.Errorf("the cloud is stopped, and the restore ends: %v", err)
 	}
@@ -116,9 +105,7 @@ func TestStartedDuringAMove(t *testing.T) {
 	c := fake.NewClientBuilder().WithScheme(kube.Scheme()).WithObjects(cloud).Build()
 	x := &moving{client: c, from: cloud.Spec.MySQL, operation: o, halt: haltOf(cloud), out: Moved{From: "old.invalid:3306", To: "new.invalid:3306"}}
 	x.Key, x.To = client.ObjectKeyFromObject(cloud), v1alpha1.DatabaseServer{Host: "new.invalid", Password: "p"}
-	if err := x.look(t.Context(), workflow.Discard{}); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, x.look(t.Context(), workflow.Discard{}))
 	started(t, c, cloud)
 	if err := x.change(t.Context(), workflow.Discard{}); !isCode(err, codeStopped) {
 		t.Errorf("%v", err)
@@ -208,22 +195,16 @@ func TestRestoreEndsThePauseWhenRepeated(t *testing.T) {
 		}}
 		x.contents.Header.Cloud.ID = "u"
 		defer x.close()
-		if err := x.look(t.Context(), workflow.Discard{}); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, x.look(t.Context(), workflow.Discard{}))
 		return x.bring(t.Context(), workflow.Discard{})
 	}
 	if err := once(); err == nil {
 		t.Fatal("it did not fail")
 	}
 	fails = false
-	if err := once(); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, once())
 	now, err := get(t.Context(), c, client.ObjectKeyFromObject(cloud))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if p := now.GetAnnotations()[v1alpha1.AnnotationPausedBefore]; p != "" {
 		t.Errorf("%s stays paused, with the passwords from before the restore", p)
 	}

@@ -16,6 +16,7 @@ import (
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/internal/kube"
 	"yunion.io/x/ocadm/internal/workflow"
+	"yunion.io/x/ocadm/test/require"
 )
 
 // TestSwitchWithoutAnAnswer checks that a switch whose answer was lost counts, and that the finding names the server of a cloud that uses a third one.
@@ -37,9 +38,7 @@ func TestSwitchWithoutAnAnswer(t *testing.T) {
 			},
 		})
 		u, err := get(t.Context(), c, client.ObjectKeyFromObject(theCloud("")))
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		x := &moving{MoveDatabase: MoveDatabase{Key: client.ObjectKeyFromObject(u), To: v1alpha1.DatabaseServer{Host: "new", Password: "p"}}, client: c, cloud: u,
 			out: Moved{From: "old:3306", To: "new:3306"}, operation: &Operation{}}
 		err = x.change(t.Context(), workflow.Discard{})

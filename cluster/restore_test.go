@@ -17,6 +17,7 @@ import (
 	"yunion.io/x/ocadm/internal/kube"
 	"yunion.io/x/ocadm/internal/workflow"
 	"yunion.io/x/ocadm/test/mariadb"
+	"yunion.io/x/ocadm/test/require"
 )
 
 // waits is a Reporter that ends a wait for another program.
@@ -45,9 +46,7 @@ func TestOneRestoreAtATime(t *testing.T) {
 		return x
 	}
 	first, second := restore(), restore()
-	if err := first.look(t.Context(), workflow.Discard{}); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, first.look(t.Context(), workflow.Discard{}))
 	ctx, cancel := context.WithCancel(t.Context())
 	if err := second.look(ctx, waits{end: cancel}); err == nil || ctx.Err() == nil {
 		t.Fatalf("the second one: %v", err)

@@ -16,6 +16,7 @@ import (
 	"yunion.io/x/ocadm/internal/backup"
 	"yunion.io/x/ocadm/internal/kube"
 	"yunion.io/x/ocadm/operatorctl/release"
+	"yunion.io/x/ocadm/test/require"
 )
 
 // backedUp holds two releases; the second one is in force.
@@ -25,13 +26,9 @@ func backedUp(t *testing.T, first, second map[string]string) backup.Contents {
 	for n, done := range []map[string]string{first, second, {"endpoints/glance": "of the future"}} {
 		r := release.Release{Summary: release.Summary{Revision: n + 1}, Contents: release.Contents{Effects: done}}
 		s, err := r.Secret(metav1.ObjectMeta{Name: DefaultName, Labels: map[string]string{}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		text, err := json.Marshal(s)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		c.Objects = append(c.Objects, backup.Object{Kind: "Secret", Name: s.Name, JSON: text})
 	}
 	return c
@@ -51,20 +48,14 @@ func TestRestoreRemembersWhatWasDone(t *testing.T) {
 	c := fake.NewClientBuilder().WithScheme(kube.Scheme()).WithObjects(cloud).WithStatusSubresource(cloud).Build()
 	x.client = c
 	live, err := get(t.Context(), c, x.key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	now, err := typed(live)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if n, err := x.remember(t.Context(), now, live); err != nil || n != 6 {
 		t.Errorf("%d changed, %v", n, err)
 	}
 	got := &v1alpha1.OnecloudCluster{}
-	if err := c.Get(t.Context(), x.key, got); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, c.Get(t.Context(), x.key, got))
 	want := map[string]string{
 		"database/glance": "d2", "clickhouse/meter": "c2", "account/glance": "same", "options/glance": "o1", "identity/policy": "p", "identity/address": "a",
 		"account/off": "long ago", "option/glance/workers": "set then",

@@ -23,6 +23,7 @@ import (
 	"yunion.io/x/ocadm/internal/workflow"
 	"yunion.io/x/ocadm/operatorctl/operation"
 	"yunion.io/x/ocadm/operatorctl/status"
+	"yunion.io/x/ocadm/test/require"
 )
 
 // stops is a cloud being stopped, with the test as its operator and kubelets.
@@ -79,23 +80,17 @@ func (s *stops) reports(reason string) {
 
 func (s *stops) change(o client.Object, change func(client.Object)) {
 	s.Helper()
-	if err := s.Get(context.WithoutCancel(s.Context()), client.ObjectKeyFromObject(o), o); err != nil {
-		s.Fatal(err)
-	}
+	require.NoError(s, s.Get(context.WithoutCancel(s.Context()), client.ObjectKeyFromObject(o), o))
 	before := o.DeepCopyObject().(client.Object)
 	change(o)
-	if err := s.Patch(s.Context(), o, client.MergeFrom(before)); err != nil {
-		s.Fatal(err)
-	}
+	require.NoError(s, s.Patch(s.Context(), o, client.MergeFrom(before)))
 }
 
 // until waits for a condition of an object.
 func (s *stops) until(what string, o client.Object, is func() bool) {
 	s.Helper()
 	for range 200 {
-		if err := s.Get(s.Context(), client.ObjectKeyFromObject(o), o); err != nil {
-			s.Fatal(err)
-		}
+		require.NoError(s, s.Get(s.Context(), client.ObjectKeyFromObject(o), o))
 		if is() {
 			return
 		}
@@ -132,16 +127,10 @@ func TestStopEndsEveryWriter(t *testing.T) {
 	s.until("the service stops again", region, stopped)
 	pod := &corev1.Pod{}
 	pod.Namespace, pod.Name = DefaultNamespace, "default-region"
-	if err := s.Delete(t.Context(), pod); err != nil {
-		t.Fatal(err)
-	}
-	if err := <-s.ended; err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, s.Delete(t.Context(), pod))
+	require.NoError(t, <-s.ended)
 	s.until("other agents go on", telegraf, func() bool { return len(telegraf.Spec.Template.Spec.NodeSelector) == 0 })
-	if err := Start(t.Context(), s, client.ObjectKeyFromObject(theCloud(""))); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, Start(t.Context(), s, client.ObjectKeyFromObject(theCloud(""))))
 	s.until("the agent starts", agent, func() bool { return len(agent.Spec.Template.Spec.NodeSelector) == 0 && len(agent.Annotations) == 0 })
 }
 
@@ -150,9 +139,7 @@ func TestStopDoesNotTrustAnEarlierPause(t *testing.T) {
 	s := stopping(t)
 	pod := &corev1.Pod{}
 	pod.Namespace, pod.Name = DefaultNamespace, "default-region"
-	if err := s.Delete(t.Context(), pod); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, s.Delete(t.Context(), pod))
 	s.reports(status.ReasonPaused)
 	s.begin()
 	<-s.watched
@@ -164,9 +151,7 @@ func TestStopDoesNotTrustAnEarlierPause(t *testing.T) {
 	s.until("it pauses", cloud, func() bool { return cloud.Annotations[v1alpha1.AnnotationPaused] == "true" })
 	s.goesOn("the operator has not paused")
 	s.reports(status.ReasonPaused)
-	if err := <-s.ended; err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, <-s.ended)
 }
 
 // paused returns a cloud whose operator has paused, and whose pods have ended.
@@ -176,9 +161,7 @@ func paused(t *testing.T) (s *stops, key client.ObjectKey, region *appsv1.Deploy
 	pod, region, cloud := &corev1.Pod{}, &appsv1.Deployment{}, theCloud("")
 	pod.Namespace, pod.Name = DefaultNamespace, "default-region"
 	region.Namespace, region.Name = DefaultNamespace, "default-region"
-	if err := s.Delete(t.Context(), pod); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, s.Delete(t.Context(), pod))
 	s.reports(status.ReasonPaused)
 	return s, client.ObjectKeyFromObject(cloud), region, cloud
 }
@@ -199,9 +182,7 @@ func TestStopRemembersThePause(t *testing.T) {
 			} else {
 				s.begin()
 			}
-			if err := <-s.ended; err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, <-s.ended)
 		}
 		s.until("it notes how it was", cloud, func() bool {
 			return cloud.Annotations[v1alpha1.AnnotationPausedBefore] == before && cloud.Annotations[v1alpha1.AnnotationStoppedBy] == "restore-1"
@@ -236,16 +217,12 @@ func TestAPersonsStopStays(t *testing.T) {
 		})
 		s.by = "move-1"
 		s.begin()
-		if err := <-s.ended; err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, <-s.ended)
 		if started, err := startAgain(t.Context(), s, key, "move-1", workflow.Discard{}); err != nil || started {
 			t.Errorf("%s: started: %v, %v", name, started, err)
 		}
 		s.until("it stays stopped", cloud, func() bool { return cloud.Annotations[v1alpha1.AnnotationPaused] == "true" })
-		if err := Start(t.Context(), s, key); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, Start(t.Context(), s, key))
 		s.until("it is not paused", cloud, func() bool { return len(cloud.Annotations) == 0 })
 	}
 }
@@ -264,9 +241,7 @@ func TestEndPause(t *testing.T) {
 			t.Errorf("%q, %v, want %q", was, err, want)
 		}
 	}
-	if err := Start(t.Context(), s, key); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, Start(t.Context(), s, key))
 	cloud := theCloud("")
 	s.until("it is not paused", cloud, func() bool { return len(cloud.Annotations) == 0 })
 }

@@ -22,6 +22,7 @@ import (
 
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/test/require"
 )
 
 // The files in testdata/tree hold a cloud, its tree, and the first lines of a log. UPDATE=1 writes them.
@@ -34,13 +35,9 @@ func TestTree(t *testing.T) {
 	for _, file := range files {
 		t.Run(filepath.Base(file), func(t *testing.T) {
 			a, err := txtar.ParseFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			s, err := statusOf(resource(t, "apiVersion: onecloud.yunion.io/v1alpha1\nkind: OnecloudCluster\n"+string(a.Files[0].Data)).Object)
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			for i, lines := range [][]string{s.Tree(now), s.Changes(Status{})} {
 				got := strings.Join(lines, "\n") + "\n"
 				if diff := cmp.Diff(string(a.Files[i+1].Data), got); diff != "" && os.Getenv("UPDATE") == "" {
@@ -49,9 +46,7 @@ func TestTree(t *testing.T) {
 				a.Files[i+1].Data = []byte(got)
 			}
 			if os.Getenv("UPDATE") != "" {
-				if err := os.WriteFile(file, txtar.Format(a), 0o600); err != nil {
-					t.Fatal(err)
-				}
+				require.NoError(t, os.WriteFile(file, txtar.Format(a), 0o600))
 			}
 		})
 	}

@@ -11,6 +11,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/test/require"
 )
 
 const invalid = `{name: region, state: Degraded, reason: InvalidOption, message: 'ConfigMap default-region: option "x" is not known to region'}`
@@ -28,9 +29,7 @@ func TestUncorrected(t *testing.T) {
 		"others wait for others":   {"[{name: a, state: Waiting, blockedBy: [keystone]}, " + invalid + "]", false},
 	} {
 		s, err := statusOf(resource(t, head+"}\nspec: {}\nstatus: {observedGeneration: 2, components: "+c.components+"}").Object)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		if got := s.uncorrected(); (len(got) == 1 && got[0].Name == "region") != c.want || len(got) > 1 {
 			t.Errorf("%s: %v", name, got)
 		}
@@ -48,9 +47,7 @@ func waitsForAPerson(t *testing.T) {
 		t.Helper()
 		u := resource(t, head+"}\nspec: {}\nstatus: {observedGeneration: "+seen+", components: ["+components+"]}")
 		s, err := statusOf(u.Object)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		w.look(u, s)
 		return w.timer != nil
 	}
@@ -76,9 +73,7 @@ func waitsForAPerson(t *testing.T) {
 
 func TestWhatToCorrect(t *testing.T) {
 	s, err := statusOf(resource(t, head+"}\nspec: {}\nstatus: {components: ["+invalid+"]}").Object)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	for key, want := range map[client.ObjectKey]string{
 		{Namespace: "onecloud", Name: "default"}: "kubectl -n onecloud edit configmap default-region   # list options: ocadm component options list region\nocadm cluster status --wait",
 		{Namespace: "tenant-b", Name: "b"}: "kubectl -n tenant-b edit configmap b-region   # list options: ocadm component options list region --name b --namespace tenant-b\n" +

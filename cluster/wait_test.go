@@ -25,6 +25,7 @@ import (
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/internal/kube"
+	"yunion.io/x/ocadm/test/require"
 )
 
 // watchUnstructured makes the fake client's watch return what a real one does for an unstructured list.
@@ -77,9 +78,7 @@ func held(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
-	if err := WaitHeld(ctx, k, client.ObjectKeyFromObject(cloud), time.Minute, report); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, WaitHeld(ctx, k, client.ObjectKeyFromObject(cloud), time.Minute, report))
 	if want := []bool{true, true, false, false, true, true}; !slices.Equal(seen, want) {
 		t.Errorf("seen %v, want %v", seen, want)
 	}

@@ -20,6 +20,7 @@ import (
 	"yunion.io/x/ocadm/internal/depot"
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/internal/version"
+	"yunion.io/x/ocadm/test/require"
 )
 
 // The first node installs from a served bundle with the line that "bundle serve" prints: programs, images, and its own depot.
@@ -71,18 +72,14 @@ func TestInitFromAServedBundle(t *testing.T) {
 	if got, err := os.ReadFile(filepath.Join(root, "usr/local/bin/containerd")); err != nil || string(got) != "new containerd" {
 		t.Errorf("containerd is %q, %v", got, err)
 	}
-	if err := os.WriteFile(filepath.Join(root, "usr/local/bin/ocadm"), []byte("this program"), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.WriteFile(filepath.Join(root, "usr/local/bin/ocadm"), []byte("this program"), 0o755))
 	for range 2 {
 		if out, err = run([]string{"init", "phase", "depot", "fill"}, "--operator-image", "registry.example.org/x/ocadm:v1"); err != nil {
 			t.Fatalf("%v\n%s", err, out)
 		}
 	}
 	store, err := depot.Open(filepath.Join(root, depot.DefaultDir), 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	st, err := store.Status(t.Context())
 	if err != nil || len(st.Roots) != 2 || !slices.ContainsFunc(st.Roots, func(r depot.RootStatus) bool { return strings.HasPrefix(r.Name, "bundle-") && r.Complete }) {
 		t.Errorf("the depot has %+v, %v", st.Roots, err)
@@ -113,18 +110,14 @@ func TestBundleServeAfterKill(t *testing.T) {
 			t.Error(err)
 		}
 		raw, err := os.ReadFile(crt)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		return string(raw)
 	}
 	first := secrets()
 	if secrets() != first {
 		t.Error("a valid certificate was replaced")
 	}
-	if err := s.newCertificate([]string{"192.0.2.9"}); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, s.newCertificate([]string{"192.0.2.9"}))
 	if err := os.WriteFile(crt, []byte(first), 0o600); err != nil { // as before the second write
 		t.Fatal(err)
 	}
@@ -133,16 +126,10 @@ func TestBundleServeAfterKill(t *testing.T) {
 		t.Error("the former certificate stays with another key")
 	}
 	keyOfSecond, err := os.ReadFile(key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := s.newCertificate([]string{"192.0.2.9"}); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
+	require.NoError(t, s.newCertificate([]string{"192.0.2.9"}))
 	// As after a kill before the write of the key: the printed hash is that of another CA than the one presented.
-	if err := errors.Join(os.WriteFile(crt, []byte(second), 0o600), os.WriteFile(key, keyOfSecond, 0o600)); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, errors.Join(os.WriteFile(crt, []byte(second), 0o600), os.WriteFile(key, keyOfSecond, 0o600)))
 	if secrets() == second {
 		t.Error("the former certificate stays with another CA")
 	}
@@ -157,9 +144,7 @@ func TestBundleServeInADirectoryOfAnotherUser(t *testing.T) {
 	if out, err := connect(t).create(t, "-o", file); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	if err := errors.Join(os.Mkdir(file+".depot", 0o755), os.Chown(file+".depot", 65534, 65534)); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, errors.Join(os.Mkdir(file+".depot", 0o755), os.Chown(file+".depot", 65534, 65534)))
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 	defer cancel()
 	err := withBundle(ctx, file, func(b *bundle.Bundle) error {
@@ -173,9 +158,7 @@ func TestBundleServeInADirectoryOfAnotherUser(t *testing.T) {
 // A token that a power cut left empty is created again: the server would refuse everybody.
 func TestBundleServeWithAnEmptyToken(t *testing.T) {
 	s := bundleServer{directory: t.TempDir()}
-	if err := os.WriteFile(filepath.Join(s.directory, "token"), nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.WriteFile(filepath.Join(s.directory, "token"), nil, 0o600))
 	if token, err := s.secrets(&net.TCPAddr{IP: net.IPv4(192, 0, 2, 9), Port: 6444}); err != nil || token == "" {
 		t.Errorf("token %q, %v", token, err)
 	}

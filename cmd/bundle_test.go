@@ -36,6 +36,7 @@ import (
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/internal/version"
 	"yunion.io/x/ocadm/phases/config"
+	"yunion.io/x/ocadm/test/require"
 )
 
 // connected is a machine with the sources of bundles: a registry that receives a configuration's images, and the downloads.
@@ -95,16 +96,12 @@ func (s connected) create(t *testing.T, args ...string) (string, error) {
 func (s connected) push(t *testing.T, image string) {
 	t.Helper()
 	ref, err := name.NewTag(image)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if _, err := remote.Head(ref); err == nil {
 		return
 	}
 	img := imagetest.Image(t, runtime.GOARCH, imagetest.Layer(t, int64(len(image))))
-	if err := remote.Write(ref, img); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, remote.Write(ref, img))
 }
 
 // ocadm runs a command line.
@@ -129,22 +126,14 @@ func must(t *testing.T, args ...string) string {
 func keys(t *testing.T, dir string) (private, public string) {
 	t.Helper()
 	pub, key, err := ed25519.GenerateKey(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	pkcs8, err := x509.MarshalPKCS8PrivateKey(key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	pkix, err := x509.MarshalPKIXPublicKey(pub)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	private, public = filepath.Join(dir, "key.pem"), filepath.Join(dir, "public.pem")
 	for file, block := range map[string]*pem.Block{private: {Type: "PRIVATE KEY", Bytes: pkcs8}, public: {Type: "PUBLIC KEY", Bytes: pkix}} {
-		if err := os.WriteFile(file, pem.EncodeToMemory(block), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, os.WriteFile(file, pem.EncodeToMemory(block), 0o600))
 	}
 	return private, public
 }
@@ -170,9 +159,7 @@ func TestBundle(t *testing.T) {
 		t.Errorf("in another directory than the earlier bundle: %v", err)
 	}
 	var l listed
-	if err := json.Unmarshal([]byte(must(t, "bundle", "list", newer, "-o", "json")), &l); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, json.Unmarshal([]byte(must(t, "bundle", "list", newer, "-o", "json")), &l))
 	hasImage := func(part string) bool {
 		return slices.ContainsFunc(l.Images, func(i bundle.ImageInfo) bool { return strings.Contains(i.Name, part) })
 	}
@@ -295,13 +282,9 @@ func TestBundleServe(t *testing.T) {
 	for range 2 { // the second run serves with the same token and certificate
 		server := serve(t, file)
 		ca, err := os.ReadFile(file + ".depot/ca.crt")
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		raw, err := os.ReadFile(file + ".depot/token")
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		token := strings.TrimSpace(string(raw))
 		tokens = append(tokens, string(ca)+token)
 		pool := x509.NewCertPool()
@@ -309,14 +292,10 @@ func TestBundleServe(t *testing.T) {
 		transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool}, DisableKeepAlives: true}
 		get := func(path, token string) (int, string) {
 			req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, server.address+path, nil)
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			req.Header.Set("Authorization", "Bearer "+token)
 			res, err := (&http.Client{Transport: transport}).Do(req)
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			defer res.Body.Close()
 			body, _ := io.ReadAll(res.Body)
 			return res.StatusCode, string(body)

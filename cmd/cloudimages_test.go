@@ -11,6 +11,7 @@ import (
 	"yunion.io/x/ocadm/operatorctl/catalog"
 	"yunion.io/x/ocadm/operatorctl/resolve"
 	"yunion.io/x/ocadm/phases/config"
+	"yunion.io/x/ocadm/test/require"
 )
 
 // Every image that the operator will run in a new cloud is in the list used to fill a bundle and a registry.
@@ -19,19 +20,13 @@ func TestEveryImageOfTheCatalogueIsListed(t *testing.T) {
 		c := config.Default()
 		c.Cloud.Version, c.Cluster.ImageRepository = "v4.0.4", repository
 		listed, err := allImages(&c)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		cr := &v1alpha1.OnecloudCluster{}
 		cr.Name, cr.Spec.MySQL.Host, cr.Spec.Version, cr.Spec.ImageRepository = "default", "db", "v4.0.4", repository
 		table, err := images.Load()
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		cluster, err := resolve.Cluster(cr, resolve.Facts{Components: catalog.All(), Images: table.Refs()})
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		n := 0
 		for name, r := range cluster.Components {
 			if !r.Enabled || r.FullImage == "" {
@@ -57,9 +52,7 @@ func TestEveryImageOfTheCatalogueIsListed(t *testing.T) {
 // A compute node runs the agents, a controller the services, every node the pod network. Unknown images may run anywhere.
 func TestImageRoles(t *testing.T) {
 	roles, err := imageRoles()
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	for name, want := range map[string][]string{
 		"keystone": {"controller"}, "region": {"controller"}, "web": {"controller"}, "s3gateway": {"controller"}, "mariadb": {"controller"},
 		"host": {"host"}, "sdnagent": {"host"}, "host-deployer": {"controller", "host"}, "lbagent": {"lbagent"}, "baremetal-agent": {"baremetal"},

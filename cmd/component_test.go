@@ -21,6 +21,7 @@ import (
 	"yunion.io/x/ocadm/operatorctl/catalog"
 	"yunion.io/x/ocadm/operatorctl/component"
 	"yunion.io/x/ocadm/operatorctl/render"
+	"yunion.io/x/ocadm/test/require"
 )
 
 // The pods of every component are found by the name of the component, also where their label has another name.
@@ -36,9 +37,7 @@ func TestEveryComponentIsFound(t *testing.T) {
 		other := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "onecloud", Name: "another-" + c.Name + "-7d9f-x2x4z", Labels: map[string]string{
 			v1alpha1.LabelComponent: labels[v1alpha1.LabelComponent]}}}
 		ref, err := componentRef(f, c.Name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		found, err := ref.Pod(t.Context(), fake.NewClientBuilder().WithObjects(other, pod).Build(), "")
 		if err != nil || client.ObjectKeyFromObject(found) != client.ObjectKeyFromObject(pod) {
 			t.Errorf("%s: %v", c.Name, err)
@@ -78,9 +77,7 @@ func TestRecordedOutlivesItsReader(t *testing.T) {
 		return
 	}
 	r, w, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	_ = r.Close()
 	c := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestRecordedOutlivesItsReader$") //nolint:gosec // this test
 	c.Env, c.Stderr = append(os.Environ(), "OCADM_TEST_CHILD=1"), w

@@ -21,6 +21,7 @@ import (
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/internal/kube"
 	"yunion.io/x/ocadm/operatorctl/release"
+	"yunion.io/x/ocadm/test/require"
 )
 
 // The images of a node's pods, by full name; without an answer, the last known ones.
@@ -58,14 +59,10 @@ func TestImagesInUse(t *testing.T) {
 	deployment := &appsv1.Deployment{TypeMeta: metav1.TypeMeta{APIVersion: "apps/v1", Kind: "Deployment"}, ObjectMeta: meta}
 	deployment.Spec.Template.Spec = pods("registry.example.org/region:v4.0.2")
 	kept, err := release.ObjectOf("region", 0, "hash", deployment)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	secret, err := release.Release{Contents: release.Contents{Objects: []release.Object{kept}}}.Secret(
 		metav1.ObjectMeta{Namespace: "onecloud", Name: "cloud-release-1", Labels: map[string]string{v1alpha1.LabelRelease: "1"}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	pinned := "sha256:" + strings.Repeat("a", 64)
 	replicas := &appsv1.ReplicaSet{ObjectMeta: meta}
 	replicas.Spec.Template.Spec = pods("registry.example.org/region:v4.0.3")
@@ -74,9 +71,7 @@ func TestImagesInUse(t *testing.T) {
 	s := kube.Scheme()
 	k := fake.NewClientBuilder().WithScheme(s).WithObjects(secret, replicas, revision, &corev1.Pod{ObjectMeta: meta, Spec: pods("registry.example.org/region:v4.0.4")}).Build()
 	used, err := imagesInUse(t.Context(), k)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	want := []string{"docker.io/library/flannel:v1", "registry.example.org/region:v4.0.2", "registry.example.org/region:v4.0.3", "registry.example.org/region:v4.0.4", pinned}
 	if got := slices.Sorted(maps.Keys(used)); !slices.Equal(got, want) {
 		t.Errorf("%q", got)

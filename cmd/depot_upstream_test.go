@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"yunion.io/x/ocadm/internal/depot"
+	"yunion.io/x/ocadm/test/require"
 )
 
 // The depot uses the proxies of containerd's unit and the node's credentials, and reads both again for each image.
@@ -20,13 +21,9 @@ func TestRegistriesOfTheDepot(t *testing.T) {
 	proxy := func(address string) string {
 		t.Helper()
 		c, err := u.registries()
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, address, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		p, err := c.Proxy(r)
 		if err != nil || p == nil {
 			return ""
@@ -38,9 +35,7 @@ func TestRegistriesOfTheDepot(t *testing.T) {
 	}
 	write := func(file, text string) {
 		t.Helper()
-		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
 	}
 	write(u.proxyFile, "HTTP_PROXY=\"http://a:p\\$w@proxy:3128\"\nHTTPS_PROXY=\"http://secure:3128\"\nNO_PROXY=\"10.0.0.0/8,.svc\"\n")
 	for address, want := range map[string]string{
@@ -65,9 +60,7 @@ func TestRegistriesOfTheDepot(t *testing.T) {
 func TestDepotsAreNotAsked(t *testing.T) {
 	u := upstreamFlags{except: []string{"registry.k8s.io"}}
 	c, err := u.registries()
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if list, err := c.Endpoints("registry.k8s.io"); err != nil || len(list) != 0 {
 		t.Errorf("%v, %v", list, err)
 	}

@@ -20,6 +20,7 @@ import (
 	kubeadm "k8s.io/kubernetes/cmd/kubeadm/app/cmd"
 
 	"yunion.io/x/ocadm/cmd"
+	"yunion.io/x/ocadm/test/require"
 )
 
 // advice is a text of the program that may advise a command.
@@ -45,7 +46,7 @@ var (
 func advices(t *testing.T) (out []advice) {
 	t.Helper()
 	for _, dir := range []string{"cluster", "cmd", "internal", "operatorctl", "phases"} {
-		if err := filepath.WalkDir(filepath.Join(root, dir), func(path string, _ fs.DirEntry, err error) error {
+		require.NoError(t, filepath.WalkDir(filepath.Join(root, dir), func(path string, _ fs.DirEntry, err error) error {
 			if err != nil || filepath.Ext(path) != ".go" || strings.HasSuffix(path, "_test.go") {
 				return err
 			}
@@ -55,9 +56,7 @@ func advices(t *testing.T) (out []advice) {
 			}
 			out = append(out, advicesIn(strings.TrimPrefix(path, root+"/"), f)...)
 			return nil
-		}); err != nil {
-			t.Fatal(err)
-		}
+		}))
 	}
 	return out
 }
@@ -255,9 +254,7 @@ func TestMisadvised(t *testing.T) {
 			finding.Warn("", "", "", "use the ocadm of the first node; ocadm cluster backup restore FILE (see ocadm explain CODE)")
 		}`
 	f, err := parser.ParseFile(token.NewFileSet(), "x.go", source, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	var got []string
 	for _, a := range advicesIn("x.go", f) {
 		got = append(got, misadvised(top, a)...)

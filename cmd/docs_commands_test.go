@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"yunion.io/x/ocadm/cmd"
+	"yunion.io/x/ocadm/test/require"
 )
 
 var (
@@ -180,9 +181,7 @@ func TestFlagsWithoutEffect(t *testing.T) {
 		t.Fatal("docs/reference/settings.md lists no such flags")
 	}
 	start, _, err := cmd.New(cmd.Streams{In: strings.NewReader(""), Out: io.Discard, Err: io.Discard}).Find([]string{"init"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	for _, m := range flags {
 		if f := flagOf(start, m[1]); f == nil || !f.Hidden {
 			t.Errorf("%s is not a flag of an earlier release", m[1])

@@ -13,20 +13,20 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"yunion.io/x/ocadm/test/require"
 )
 
 // pages returns all Markdown files for readers, as paths below the root.
 func pages(t *testing.T) []string {
 	t.Helper()
 	files := []string{"README.md", "CONTRIBUTING.md", "SECURITY.md", "test/lab/README.md"}
-	if err := filepath.WalkDir(filepath.Join(root, "docs"), func(path string, _ fs.DirEntry, err error) error {
+	require.NoError(t, filepath.WalkDir(filepath.Join(root, "docs"), func(path string, _ fs.DirEntry, err error) error {
 		if strings.HasSuffix(path, ".md") {
 			files = append(files, strings.TrimPrefix(path, root+"/"))
 		}
 		return err
-	}); err != nil {
-		t.Fatal(err)
-	}
+	}))
 	return files
 }
 
@@ -42,7 +42,7 @@ func handWritten(t *testing.T) []string {
 func TestNamedPages(t *testing.T) {
 	named := regexp.MustCompile(`\bdocs/[\w/.-]+\.(?:md|yaml|json)\b`)
 	for _, dir := range []string{"api", "cluster", "cmd", "internal", "operatorctl", "phases", "scripts", "templates", "test"} {
-		if err := filepath.WalkDir(filepath.Join(root, dir), func(path string, d fs.DirEntry, err error) error {
+		require.NoError(t, filepath.WalkDir(filepath.Join(root, dir), func(path string, d fs.DirEntry, err error) error {
 			if err != nil || d.IsDir() || !slices.Contains([]string{".go", ".md", ".sh", ".yaml", ".txtar"}, filepath.Ext(path)) || strings.Contains(path, "/testdata/") {
 				return err
 			}
@@ -56,9 +56,7 @@ func TestNamedPages(t *testing.T) {
 				}
 			}
 			return nil
-		}); err != nil {
-			t.Fatal(err)
-		}
+		}))
 	}
 }
 
@@ -117,9 +115,7 @@ func declarations(t *testing.T, dir string) map[string]bool {
 			continue
 		}
 		file, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.SkipObjectResolution)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		for _, d := range file.Decls {
 			switch d := d.(type) {
 			case *ast.FuncDecl:

@@ -17,6 +17,7 @@ import (
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/phases/config"
 	"yunion.io/x/ocadm/phases/preflight"
+	"yunion.io/x/ocadm/test/require"
 )
 
 // Facts in the docs are compared with the program.
@@ -25,9 +26,7 @@ const root = ".."
 func read(t *testing.T, name string) string {
 	t.Helper()
 	raw, err := os.ReadFile(filepath.Join(root, name))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return string(raw)
 }
 
@@ -96,9 +95,7 @@ func TestExampleConfiguration(t *testing.T) {
 	}
 	text := read(t, file)
 	given, err := config.Parse(file, []byte(text))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	for _, s := range config.Settings() {
 		section, key, _ := strings.Cut(s.Key, ".")
 		_, rest, _ := strings.Cut(text, "\n"+section+":\n")

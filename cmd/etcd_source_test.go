@@ -19,6 +19,7 @@ import (
 	etcdphase "yunion.io/x/ocadm/phases/etcd"
 	"yunion.io/x/ocadm/phases/host"
 	"yunion.io/x/ocadm/test/agekey"
+	"yunion.io/x/ocadm/test/require"
 	"yunion.io/x/ocadm/test/snapshotfile"
 )
 
@@ -27,19 +28,13 @@ func lonely(t *testing.T) *host.Host {
 	t.Helper()
 	c := config.Default()
 	h, err := host.Fake(t.Context(), t.TempDir(), &c, &host.Recorder{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	manifest := h.Files.Path("/etc/kubernetes/manifests/etcd.yaml")
-	if err := os.MkdirAll(filepath.Dir(manifest), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.MkdirAll(filepath.Dir(manifest), 0o700))
 	err = os.WriteFile(manifest, []byte(`{apiVersion: v1, kind: Pod, metadata: {name: etcd}, spec: {containers: [{name: etcd, command: [etcd, --name=node1,
  --advertise-client-urls=https://10.0.0.1:2379, --data-dir=/var/lib/etcd, --initial-advertise-peer-urls=https://10.0.0.1:2380,
  "--initial-cluster=node1=https://10.0.0.1:2380"]}]}}`), 0o600)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return h
 }
 
@@ -50,9 +45,7 @@ func TestEtcdSource(t *testing.T) {
 	key, id := agekey.Write(t, t.TempDir())
 	p := &backup.Plan{Store: backup.Dir(dir), Recipients: []age.Recipient{id.Recipient()}}
 	stored, err := p.StoreEtcd(t.Context(), workflow.Discard{}, "default-5f2c81d0-20261123T020000Z"+backup.Suffix, plain)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	sealed := filepath.Join(dir, stored.Name)
 	for _, c := range []struct {
 		file, key, shown, code string

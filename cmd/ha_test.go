@@ -9,6 +9,7 @@ import (
 
 	"yunion.io/x/ocadm/phases/ha"
 	vipphase "yunion.io/x/ocadm/phases/vip"
+	"yunion.io/x/ocadm/test/require"
 )
 
 // A node whose loss stops services is no problem of the control plane, but is shown anyway: ha test may run.
@@ -22,9 +23,7 @@ func TestPrintHA(t *testing.T) {
 		t.Error(text)
 	}
 	raw, err := json.Marshal(s)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	var got struct {
 		Tolerates    int      `json:"tolerates"`
 		Problems     []string `json:"problems"`

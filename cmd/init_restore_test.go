@@ -18,6 +18,7 @@ import (
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/phases/config"
 	"yunion.io/x/ocadm/phases/host"
+	"yunion.io/x/ocadm/test/require"
 )
 
 const savedCloud = `{"apiVersion":"onecloud.yunion.io/v1alpha1","kind":"OnecloudCluster","metadata":{"name":"mine","annotations":{"onecloud.yunion.io/edition":"ee"}},
@@ -32,30 +33,18 @@ func restorable(t *testing.T) (file, key, other string) {
 	var ids []*age.X25519Identity
 	for _, name := range []string{"key", "other"} {
 		id, err := age.GenerateX25519Identity()
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		ids = append(ids, id)
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(id.String()+"\n"), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(id.String()+"\n"), 0o600))
 	}
 	var out bytes.Buffer
 	header := backup.Header{Cloud: backup.Cloud{Namespace: "here", Name: "mine", ID: "id-1"}, Time: time.Now(), Version: "v4.0.3"}
 	w, err := backup.NewWriter(&out, header, ids[0].Recipient())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := w.Object(backup.Object{Kind: v1alpha1.Kind, Name: "mine", JSON: []byte(savedCloud)}); err != nil {
-		t.Fatal(err)
-	}
-	if err := w.Close(backup.Manifest{}); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
+	require.NoError(t, w.Object(backup.Object{Kind: v1alpha1.Kind, Name: "mine", JSON: []byte(savedCloud)}))
+	require.NoError(t, w.Close(backup.Manifest{}))
 	file = filepath.Join(dir, "mine"+backup.Suffix)
-	if err := os.WriteFile(file, out.Bytes(), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.WriteFile(file, out.Bytes(), 0o600))
 	return file, filepath.Join(dir, "key"), filepath.Join(dir, "other")
 }
 
@@ -70,9 +59,7 @@ func TestRestoreFromMeansTheCloudOfTheBackup(t *testing.T) {
 	file, key, _ := restorable(t)
 	h := fresh()
 	f := restoreFlags{file: file, keys: keyFlags{identityFiles: []string{key}}}
-	if err := f.prepare(t.Context(), newApp(Streams{Out: io.Discard, Err: io.Discard}), h); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, f.prepare(t.Context(), newApp(Streams{Out: io.Discard, Err: io.Discard}), h))
 	if c := h.Config.Cloud; c.Name != "mine" || c.Namespace != "here" || c.Version != "v4.0.3" || c.Region != "north" || c.Zone != "north-1" || c.Edition != "ee" {
 		t.Errorf("%+v", c)
 	}
@@ -80,9 +67,7 @@ func TestRestoreFromMeansTheCloudOfTheBackup(t *testing.T) {
 		t.Error("preflight has no images to look for")
 	}
 	cr, err := h.Restore.Cloud()
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	spec := cr.Object["spec"].(map[string]any)
 	mysql, web := spec["mysql"].(map[string]any), spec["web"].(map[string]any)
 	if spec["loadBalancerEndpoint"] != "192.0.2.7" || spec["storageClassName"] != nil || spec["ingressClassName"] != nil || spec["imagePullSecrets"] != nil {
@@ -104,13 +89,9 @@ func TestRestoreFromMeansTheCloudOfTheBackup(t *testing.T) {
 func TestRestoreFromRefusesBeforeAnythingChanges(t *testing.T) {
 	file, key, other := restorable(t)
 	whole, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	short := filepath.Join(t.TempDir(), "short"+backup.Suffix)
-	if err := os.WriteFile(short, whole[:len(whole)-10], 0o600); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.WriteFile(short, whole[:len(whole)-10], 0o600))
 	for name, c := range map[string]struct{ file, key, version, code, says string }{
 		"another key":     {file, other, "", "OCA-7404", "--identity"},
 		"cut off":         {short, key, "", "OCA-7405", "damaged"},

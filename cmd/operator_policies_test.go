@@ -10,13 +10,13 @@ import (
 	"testing"
 
 	"sigs.k8s.io/yaml"
+
+	"yunion.io/x/ocadm/test/require"
 )
 
 func TestOperatorPolicies(t *testing.T) {
 	table, err := operator(t, "", "policies")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	words := strings.Join(strings.Fields(table), " ")
 	for _, want := range []string{"ROLE POLICIES PROJECT ABOUT admin sysadmin system ", " project_owner project-admin any ", " POLICY SCOPE ABOUT domain-admin domain ", " sysadmin system everything"} {
 		if !strings.Contains(words, want) {
@@ -25,17 +25,11 @@ func TestOperatorPolicies(t *testing.T) {
 	}
 	for _, format := range []string{"json", "yaml"} {
 		text, err := operator(t, "", "policies", "-o", format)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		data, err := yaml.YAMLToJSON([]byte(text))
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		var got map[string][]map[string]any
-		if err := json.Unmarshal(data, &got); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, json.Unmarshal(data, &got))
 		if len(got) != 2 || len(got["policies"]) != 170 || len(got["roles"]) != 17 {
 			t.Fatalf("%s: %d policies, %d roles, keys %q", format, len(got["policies"]), len(got["roles"]), slices.Sorted(maps.Keys(got)))
 		}

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/test/require"
 )
 
 const smallCloud = `apiVersion: onecloud.yunion.io/v1alpha1
@@ -39,9 +40,7 @@ func TestRepositoryMovesEveryImage(t *testing.T) {
 	const repository = "registry.example.org:5000/cloud/"
 	cloud := smallCloud + "  imageRepository: " + strings.TrimSuffix(repository, "/") + "\n  backup: {disable: false}\n"
 	documents, err := operator(t, cloud, "render", "-f", "-")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	images := regexp.MustCompile(`(?m)^ *(?:- )?image: (\S+)$`).FindAllStringSubmatch(documents, -1)
 	if len(images) < 30 {
 		t.Fatalf("only %d images are rendered", len(images))
@@ -65,9 +64,7 @@ func TestRepositoryMovesEveryImage(t *testing.T) {
 
 func TestOperatorRender(t *testing.T) {
 	documents, err := operator(t, smallCloud, "render", "-f", "-")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	for _, want := range []string{"kind: StatefulSet", "kind: DaemonSet", "kind: Ingress", "<keystone.bootstrap-password>", "yunionio/keystone:v4.0.4"} {
 		if !strings.Contains(documents, want) {
 			t.Errorf("the documents lack %q", want)
@@ -77,16 +74,12 @@ func TestOperatorRender(t *testing.T) {
 		t.Error("the database password is shown")
 	}
 	list, err := operator(t, smallCloud, "render", "-f", "-", "-o", "json")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	var l struct {
 		APIVersion, Kind string
 		Items            []map[string]any
 	}
-	if err := json.Unmarshal([]byte(list), &l); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, json.Unmarshal([]byte(list), &l))
 	if n := strings.Count(documents, "\n---\n") + 1; l.Kind != "List" || l.APIVersion != "v1" || len(l.Items) != n {
 		t.Errorf("a %s of %d items, %d documents", l.Kind, len(l.Items), n)
 	}
@@ -117,9 +110,7 @@ func TestOperatorComponents(t *testing.T) {
 		t.Errorf("%v\n%s", err, table)
 	}
 	list, err := operator(t, "", "components", "-o", "json")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	var rows []componentRow
 	if err := json.Unmarshal([]byte(list), &rows); err != nil || len(rows) != strings.Count(table, "\n")-1 {
 		t.Errorf("%v, %d rows", err, len(rows))

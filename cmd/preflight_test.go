@@ -20,6 +20,7 @@ import (
 
 	"yunion.io/x/ocadm/internal/depot"
 	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/test/require"
 )
 
 // The checks of join look for the node's images in the depot before anything is changed: the operator uses this on machines.
@@ -38,9 +39,7 @@ func TestPreflightOfJoinLooksForImages(t *testing.T) {
 	kubeconfig := clientcmdapi.NewConfig()
 	kubeconfig.Clusters["c"] = &clientcmdapi.Cluster{Server: s.URL, CertificateAuthorityData: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw})}
 	file := filepath.Join(t.TempDir(), "discovery.conf")
-	if err := clientcmd.WriteToFile(*kubeconfig, file); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, clientcmd.WriteToFile(*kubeconfig, file))
 	out, err := ocadm(t, "preflight", "join", "--discovery-file", file, "--token", "abcdef.0123456789abcdef", "--depot", address, "--offline",
 		"--rootfs", t.TempDir(), "--node-name", "n", "--node-ip", "192.0.2.1")
 	i := slices.IndexFunc(finding.Of(err), func(f finding.Finding) bool { return f.Code == "OCA-2102" })

@@ -20,6 +20,7 @@ import (
 	runner "yunion.io/x/ocadm/internal/exec"
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/internal/workflow"
+	"yunion.io/x/ocadm/test/require"
 )
 
 // twoPhases is a separate program for signal tests: its first phase runs a shell script, its second creates a file.
@@ -58,21 +59,15 @@ func interruptible(t *testing.T) (dir string, c *exec.Cmd, out *lines) {
 	t.Helper()
 	dir = t.TempDir()
 	for _, name := range []string{"pipe", "held"} {
-		if err := syscall.Mkfifo(filepath.Join(dir, name), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, syscall.Mkfifo(filepath.Join(dir, name), 0o600))
 	}
 	program, err := exec.LookPath("twophases")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	out = &lines{seen: make(chan string, 100)}
 	c = exec.CommandContext(t.Context(), program, dir)
 	c.Stdout, c.Stderr = out, t.Output()
 	c.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	if err := c.Start(); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, c.Start())
 	if _, err := os.ReadFile(filepath.Join(dir, "pipe")); err != nil { // opens once the script does
 		t.Fatal(err)
 	}
@@ -128,13 +123,9 @@ func exitStatus(err error) int {
 // Ctrl-C reaches every process in the terminal's foreground. The running phase still finishes, and no more phases begin.
 func TestFirstInterruptLetsThePhaseFinish(t *testing.T) {
 	dir, c, out := interruptible(t)
-	if err := syscall.Kill(-c.Process.Pid, syscall.SIGINT); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, syscall.Kill(-c.Process.Pid, syscall.SIGINT))
 	out.await(t, "waiting until these phases end, and starting no more: first;")
-	if err := os.WriteFile(filepath.Join(dir, "held"), []byte("go on\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "held"), []byte("go on\n"), 0o600))
 	if got := exitStatus(c.Wait()); got != finding.ExitInterrupted {
 		t.Errorf("exit status %d", got)
 	}
@@ -149,16 +140,10 @@ func TestClosedTerminalLetsThePhaseFinish(t *testing.T) {
 	signal.Notify(hangUps, syscall.SIGHUP) // the program would inherit that it is ignored, if the tests run under nohup
 	defer signal.Stop(hangUps)
 	dir, c, out := interruptible(t)
-	if err := syscall.Kill(c.Process.Pid, syscall.SIGHUP); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, syscall.Kill(c.Process.Pid, syscall.SIGHUP))
 	out.await(t, "waiting until these phases end")
-	if err := syscall.Kill(c.Process.Pid, syscall.SIGHUP); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(dir, "held"), []byte("go on\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, syscall.Kill(c.Process.Pid, syscall.SIGHUP))
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "held"), []byte("go on\n"), 0o600))
 	if got := exitStatus(c.Wait()); got != finding.ExitInterrupted {
 		t.Errorf("exit status %d", got)
 	}
@@ -169,13 +154,9 @@ func TestClosedTerminalLetsThePhaseFinish(t *testing.T) {
 
 func TestSecondInterruptEndsThePhaseAndItsPrograms(t *testing.T) {
 	dir, c, out := interruptible(t)
-	if err := syscall.Kill(-c.Process.Pid, syscall.SIGINT); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, syscall.Kill(-c.Process.Pid, syscall.SIGINT))
 	out.await(t, "waiting until these phases end")
-	if err := syscall.Kill(-c.Process.Pid, syscall.SIGINT); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, syscall.Kill(-c.Process.Pid, syscall.SIGINT))
 	if got := exitStatus(c.Wait()); got != finding.ExitInterrupted {
 		t.Errorf("exit status %d", got)
 	}
@@ -187,9 +168,7 @@ func TestSecondInterruptEndsThePhaseAndItsPrograms(t *testing.T) {
 // While a command runs, its arguments contain no secrets, although it still has them.
 func TestSecretsLeaveTheArguments(t *testing.T) {
 	program, err := exec.LookPath("ocadm")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	for name, args := range map[string][]string{
 		"a token and a password": {"init", "--token", "abcdef.0123456789abcdef", "--mysql-password=canary-4711"},
 		"a joining node's token": {"join", "192.0.2.1:6443", "--token=abcdef.0123456789abcdef"},
@@ -197,19 +176,13 @@ func TestSecretsLeaveTheArguments(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			pipe := filepath.Join(t.TempDir(), "config")
-			if err := syscall.Mkfifo(pipe, 0o600); err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, syscall.Mkfifo(pipe, 0o600))
 			c := exec.CommandContext(t.Context(), program, append(args, "--dry-run", "--rootfs", t.TempDir(), "--config", pipe)...)
 			var out bytes.Buffer
 			c.Stdout, c.Stderr = &out, &out
-			if err := c.Start(); err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, c.Start())
 			f, err := os.OpenFile(pipe, os.O_WRONLY, 0) // opens when the command reads its configuration
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			shown, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", c.Process.Pid))
 			if err != nil || strings.Contains(string(shown), "0123456789abcdef") || strings.Contains(string(shown), "canary") || !strings.Contains(string(shown), args[0]) {
 				t.Errorf("the arguments are %q, %v", shown, err)
@@ -230,13 +203,9 @@ func TestSecretsLeaveTheArguments(t *testing.T) {
 func TestTheLockComesFirst(t *testing.T) {
 	root := t.TempDir()
 	ledger := filepath.Join(root, "var/lib/ocadm/ledger.jsonl")
-	if err := errors.Join(os.MkdirAll(filepath.Dir(ledger), 0o700), os.WriteFile(ledger, []byte("half a line of another run\n{}\n"), 0o600)); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, errors.Join(os.MkdirAll(filepath.Dir(ledger), 0o700), os.WriteFile(ledger, []byte("half a line of another run\n{}\n"), 0o600)))
 	unlock, err := workflow.Lock(filepath.Join(root, "run/ocadm.lock"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer unlock()
 	var out bytes.Buffer
 	cmd.Execute(t.Context(), cmd.Streams{In: strings.NewReader(""), Out: &out, Err: &out}, []string{"reset", "--rootfs", root, "--node-name", "n1"})
@@ -248,13 +217,9 @@ func TestTheLockComesFirst(t *testing.T) {
 // A run does not end in the middle of a phase because nothing reads its output any more.
 func TestRunOutlivesItsReader(t *testing.T) {
 	program, err := exec.LookPath("ocadm")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	r, w, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	_ = r.Close()
 	root := t.TempDir()
 	c := exec.CommandContext(t.Context(), program, "init", "phase", "kubeadm-config", "--rootfs", root, "--node-name", "n1", "--node-ip", "192.0.2.1")

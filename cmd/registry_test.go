@@ -12,6 +12,7 @@ import (
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/phases/config"
 	"yunion.io/x/ocadm/phases/node"
+	"yunion.io/x/ocadm/test/require"
 )
 
 // Credentials that preflight could use, but the kubelet could not, are refused before anything is installed.
@@ -22,9 +23,7 @@ func TestRegistryConfig(t *testing.T) {
 		{`{"auths":{"r":{"auth":"YWxpY2U6","identitytoken":"canary"}}}`, `"r" has a token`},
 		{`{"auths":{"r":{"registrytoken":"canary"}}}`, `"r" has a token`},
 	} {
-		if err := os.WriteFile(file, []byte(c.raw), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, os.WriteFile(file, []byte(c.raw), 0o600))
 		cfg := config.Default()
 		cfg.Node.RegistryConfig = file
 		err := newApp(Streams{In: strings.NewReader(""), Out: io.Discard, Err: io.Discard}).registryConfig(&cfg)

@@ -10,6 +10,7 @@ import (
 	"yunion.io/x/ocadm/internal/ui"
 	"yunion.io/x/ocadm/phases/config"
 	"yunion.io/x/ocadm/phases/host"
+	"yunion.io/x/ocadm/test/require"
 )
 
 // A reset of a machine that never was a node does not claim that it was one.
@@ -17,24 +18,16 @@ func TestResetOfNoNode(t *testing.T) {
 	for recorded, want := range map[bool]string{false: "This machine is not a node", true: "This machine is no longer a node"} {
 		cfg := config.Default()
 		h, err := host.Fake(t.Context(), t.TempDir(), &cfg, &host.Recorder{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		var said bytes.Buffer
 		a := newApp(Streams{Out: &said, Err: &said})
 		of := new(resetting)
 		if recorded {
-			if err := h.Files.WriteFile("/etc/ocadm/kubeadm.yaml", nil, 0o600); err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, h.Files.WriteFile("/etc/ocadm/kubeadm.yaml", nil, 0o600))
 		}
 		h.Config.Run.Force, h.Config.Run.AbandonEtcd = true, true
-		if err := of.confirm(t.Context(), a, h); err != nil {
-			t.Fatal(err)
-		}
-		if err := h.Ledger.ForgetAll(h.Ledger.Created()); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, of.confirm(t.Context(), a, h))
+		require.NoError(t, h.Ledger.ForgetAll(h.Ledger.Created()))
 		if err := of.finish(t.Context(), a, h, runFlags{output: ui.NewFormat("text", "jsonl")}); err != nil || !strings.Contains(said.String(), want) {
 			t.Errorf("%v, said %q, want %q", err, said.String(), want)
 		}
@@ -46,19 +39,11 @@ func TestPartialResetKeepsRecords(t *testing.T) {
 	const theirs, text = "/etc/containerd/config.toml", "# theirs\n"
 	cfg := config.Default()
 	h, err := host.Fake(t.Context(), t.TempDir(), &cfg, &host.Recorder{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	plain := host.Files{Root: h.Files.Root}
-	if err := plain.WriteFile(theirs, []byte(text), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	if err := h.Files.WriteFile(theirs, []byte("# ours\n"), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	if err := h.Ledger.Record(host.Entry{Kind: host.KindData, Name: "/var/lib/containerd", Op: host.Created}); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, plain.WriteFile(theirs, []byte(text), 0o644))
+	require.NoError(t, h.Files.WriteFile(theirs, []byte("# ours\n"), 0o644))
+	require.NoError(t, h.Ledger.Record(host.Entry{Kind: host.KindData, Name: "/var/lib/containerd", Op: host.Created}))
 	var said bytes.Buffer
 	f := runFlags{output: ui.NewFormat("text", "jsonl")}
 	f.run.SkipPhases = []string{"undo-files", "residue"}

@@ -24,6 +24,7 @@ import (
 	"yunion.io/x/ocadm/phases/config"
 	"yunion.io/x/ocadm/phases/host"
 	"yunion.io/x/ocadm/phases/removal"
+	"yunion.io/x/ocadm/test/require"
 )
 
 // onNode1 returns the cluster of a control-plane node with volumes.
@@ -73,15 +74,11 @@ func TestResetShowsWhatTheClusterLoses(t *testing.T) {
 			cfg := config.Default()
 			cfg.Node.Name = "node1"
 			h, err := host.Fake(t.Context(), t.TempDir(), &cfg, &host.Recorder{})
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			h.Kube = func(context.Context) (client.WithWatch, error) { return c.kube, c.err }
 			err = errors.Join(host.Files{Root: h.Files.Root}.WriteFile(kube.AdminKubeconfig, []byte("x"), 0o600),
 				h.Ledger.Record(host.Entry{Kind: host.KindData, Name: "/var/lib/containerd", Op: host.Created}))
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			h.Config.Run = run
 			var said bytes.Buffer
 			if err := new(resetting).confirm(t.Context(), newApp(Streams{In: strings.NewReader(""), Out: io.Discard, Err: &said}), h); err != nil {
@@ -107,9 +104,7 @@ func TestResetOfTheLastControlPlaneAsksForTheCloud(t *testing.T) {
 	cfg := config.Default()
 	cfg.Node.Name = "node1"
 	h, err := host.Fake(t.Context(), t.TempDir(), &cfg, &host.Recorder{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	asked := 0
 	h.Kube = func(context.Context) (client.WithWatch, error) {
 		asked++
@@ -118,9 +113,7 @@ func TestResetOfTheLastControlPlaneAsksForTheCloud(t *testing.T) {
 	plain := host.Files{Root: h.Files.Root}
 	err = errors.Join(plain.WriteFile(kube.AdminKubeconfig, []byte("x"), 0o600), plain.WriteFile("/var/lib/etcd/member/x", nil, 0o600),
 		h.Ledger.Record(host.Entry{Kind: host.KindNode, Name: "node", Op: host.Created}))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	var said bytes.Buffer
 	err = new(resetting).confirm(t.Context(), newApp(Streams{In: strings.NewReader("yes\n"), Out: io.Discard, Err: &said}), h)
 	if f := finding.Of(err); len(f) != 1 || f[0].Code != "OCA-0406" || !strings.Contains(said.String(), "holds the cloud blue") || asked != 1 {
@@ -133,14 +126,10 @@ func TestResetReportsVolumes(t *testing.T) {
 	of := resetting{lost: stake{node: "node4", worker: true, volumes: []removal.Volume{{Name: "pvc-1", Claim: "onecloud/" + dbpair.ClaimName(dbpair.First), Database: true}, {Name: "pvc-2"}}}}
 	cfg := config.Default()
 	h, err := host.Fake(t.Context(), t.TempDir(), &cfg, &host.Recorder{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	var out, said bytes.Buffer
 	f := runFlags{output: ui.NewFormat("text", "jsonl")}
-	if err := f.output.Set("jsonl"); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, f.output.Set("jsonl"))
 	if err := of.finish(t.Context(), newApp(Streams{Out: &out, Err: io.Discard}), h, f); err != nil || !strings.Contains(out.String(), `"volumes":"onecloud/data-ocadm-mysql-0, pvc-2"`) {
 		t.Errorf("%v, %s", err, &out)
 	}
@@ -157,15 +146,11 @@ func TestResetWithoutAnAnswerSaysWhatMayBeLost(t *testing.T) {
 	cfg := config.Default()
 	cfg.Node.Name = "node1"
 	h, err := host.Fake(t.Context(), t.TempDir(), &cfg, &host.Recorder{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	h.Kube = func(context.Context) (client.WithWatch, error) { return nil, errors.New("connection refused") }
 	err = errors.Join(host.Files{Root: h.Files.Root}.WriteFile(kube.AdminKubeconfig, []byte("x"), 0o600),
 		h.Ledger.Record(host.Entry{Kind: host.KindNode, Name: "node", Op: host.Created}))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	var said bytes.Buffer
 	err = new(resetting).confirm(t.Context(), newApp(Streams{In: strings.NewReader("no\n"), Out: io.Discard, Err: &said}), h)
 	if err == nil || !strings.Contains(said.String(), "reset destroys the cluster and its clouds. Continue?") {

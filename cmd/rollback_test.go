@@ -20,6 +20,7 @@ import (
 	"yunion.io/x/ocadm/phases"
 	"yunion.io/x/ocadm/phases/config"
 	"yunion.io/x/ocadm/phases/host"
+	"yunion.io/x/ocadm/test/require"
 )
 
 // A first node is removed only if nothing is lost with it. Whether init ever succeeded does not decide that.
@@ -47,26 +48,18 @@ func TestRollbackKeepsWhatIsInUse(t *testing.T) {
 		cfg := config.Default()
 		cfg.Node.Name = "node1"
 		h, err := host.Fake(t.Context(), t.TempDir(), &cfg, &host.Recorder{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		h.Kube = func(context.Context) (client.WithWatch, error) {
 			if c.silent {
 				return nil, errors.New("refused")
 			}
 			return fake.NewClientBuilder().WithScheme(kube.Scheme()).WithObjects(c.has...).Build(), nil
 		}
-		if err := h.Ledger.Record(host.Entry{Kind: host.KindNode, Name: "node", Op: host.Created, Detail: "control-plane"}); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, h.Ledger.Record(host.Entry{Kind: host.KindNode, Name: "node", Op: host.Created, Detail: "control-plane"}))
 		journal := workflow.NewJournal(filepath.Join(t.TempDir(), "journal"))
-		if err := journal.Append(t.Context(), c.journal); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, journal.Append(t.Context(), c.journal))
 		opts := workflow.Options{OnFailure: workflow.Rollback}
-		if err := keepCompletedNode(t.Context(), ui.Quiet(), c.plan, journal, h, &opts); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, keepCompletedNode(t.Context(), ui.Quiet(), c.plan, journal, h, &opts))
 		if keeps := opts.OnFailure == workflow.Keep; keeps != c.keeps {
 			t.Errorf("%s: nothing is rolled back: %t", name, keeps)
 		}

@@ -14,6 +14,7 @@ import (
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/phases/config"
 	"yunion.io/x/ocadm/phases/host"
+	"yunion.io/x/ocadm/test/require"
 )
 
 // createTokenHere runs "token create" on a control-plane node without a depot.
@@ -21,9 +22,7 @@ func createTokenHere(t *testing.T, args ...string) (string, []corev1.Secret, err
 	t.Helper()
 	cfg := config.Default()
 	h, err := host.Fake(t.Context(), t.TempDir(), &cfg, &host.Recorder{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	k := fake.NewClientBuilder().Build()
 	h.Kube = func(context.Context) (client.WithWatch, error) { return k, nil }
 	var out strings.Builder
@@ -35,9 +34,7 @@ func createTokenHere(t *testing.T, args ...string) (string, []corev1.Secret, err
 	c.SilenceUsage, c.SilenceErrors = true, true
 	err = c.ExecuteContext(t.Context())
 	var secrets corev1.SecretList
-	if err := k.List(t.Context(), &secrets); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, k.List(t.Context(), &secrets))
 	return out.String(), secrets.Items, err
 }
 

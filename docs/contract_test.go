@@ -8,6 +8,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"yunion.io/x/ocadm/test/require"
 )
 
 // TestContractIsTested looks for the test of each row of the contract with Cluster API.
@@ -24,9 +26,7 @@ func TestContractIsTested(t *testing.T) {
 			}
 			return err
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 	}
 	rows := 0
 	for line := range strings.Lines(read(root, "docs/reference/cluster-api.md")) {

@@ -11,6 +11,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"yunion.io/x/ocadm/test/require"
 )
 
 var (
@@ -25,14 +27,12 @@ var (
 func pages(t *testing.T, root fs.FS) []string {
 	t.Helper()
 	files := []string{"README.md", "CONTRIBUTING.md", "SECURITY.md", "test/lab/README.md"}
-	if err := fs.WalkDir(root, "docs", func(name string, _ fs.DirEntry, err error) error {
+	require.NoError(t, fs.WalkDir(root, "docs", func(name string, _ fs.DirEntry, err error) error {
 		if strings.HasSuffix(name, ".md") {
 			files = append(files, name)
 		}
 		return err
-	}); err != nil {
-		t.Fatal(err)
-	}
+	}))
 	return files
 }
 

@@ -11,23 +11,21 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"yunion.io/x/ocadm/test/require"
 )
 
 // The trees of decision 90 have no more lines of Go than it allows, and hardly fewer: a limit with much room limits nothing.
 func TestSizes(t *testing.T) {
 	page, err := os.ReadFile("decisions/0090-sizes.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	rows := regexp.MustCompile("(?m)^\\| `(\\w+)` \\| ([\\d,]+) \\|$").FindAllStringSubmatch(string(page), -1)
 	if len(rows) < 8 {
 		t.Fatalf("the page has %d limits", len(rows))
 	}
 	for _, row := range rows {
 		limit, err := strconv.Atoi(strings.ReplaceAll(row[2], ",", ""))
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		switch n := lines(t, filepath.Join("..", row[1])); {
 		case n > limit:
 			t.Errorf("%s has %d lines of Go, and decision 90 allows %d", row[1], n, limit)
@@ -51,8 +49,6 @@ func lines(t *testing.T, tree string) (n int) {
 		}
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return n
 }

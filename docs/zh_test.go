@@ -14,6 +14,8 @@ import (
 	"strings"
 	"testing"
 	"testing/fstest"
+
+	"yunion.io/x/ocadm/test/require"
 )
 
 // translated are the English pages that users need to install and operate a cloud. Each has a counterpart in docs/zh.
@@ -152,9 +154,7 @@ func TestTranslations(t *testing.T) {
 		}
 	}
 	pages, err := fs.Glob(root, "docs/zh/*")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	for _, page := range pages {
 		if !slices.Contains(expected, page) {
 			t.Errorf("%s translates no page that docs/zh_test.go lists", page)
@@ -176,9 +176,7 @@ func update(t *testing.T) {
 		if m == nil {
 			continue
 		}
-		if err := os.WriteFile(file, []byte(text[:m[4]]+digest(read(root, page))+text[m[5]:]), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, os.WriteFile(file, []byte(text[:m[4]]+digest(read(root, page))+text[m[5]:]), 0o644))
 	}
 }
 

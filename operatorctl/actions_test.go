@@ -13,6 +13,7 @@ import (
 	machinectl "yunion.io/x/ocadm/operatorctl/machine"
 	"yunion.io/x/ocadm/operatorctl/nodecerts"
 	"yunion.io/x/ocadm/operatorctl/operation"
+	"yunion.io/x/ocadm/test/require"
 )
 
 // The CRD accepts exactly the actions that the operator knows.
@@ -23,9 +24,7 @@ func TestDefinitionListsTheActions(t *testing.T) {
 	}
 	slices.Sort(known)
 	all, err := builtDefinitions()
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	i := slices.IndexFunc(all, func(u *unstructured.Unstructured) bool { return strings.HasPrefix(u.GetName(), "onecloudoperations.") })
 	versions, _, _ := unstructured.NestedSlice(all[i].Object, "spec", "versions")
 	values, _, err := unstructured.NestedStringSlice(versions[0].(map[string]any), "schema", "openAPIV3Schema", "properties", "spec", "properties", "action", "enum")

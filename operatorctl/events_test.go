@@ -21,6 +21,7 @@ import (
 	"yunion.io/x/ocadm/internal/kube"
 	"yunion.io/x/ocadm/operatorctl/reconcile"
 	"yunion.io/x/ocadm/operatorctl/render"
+	"yunion.io/x/ocadm/test/require"
 )
 
 var cloudKey = types.NamespacedName{Namespace: "onecloud", Name: "default"}
@@ -29,9 +30,7 @@ var cloudKey = types.NamespacedName{Namespace: "onecloud", Name: "default"}
 func TestRelabelledObjectTriggersReconcile(t *testing.T) {
 	c := fake.NewClientBuilder().WithScheme(kube.Scheme()).Build()
 	r, err := reconcile.New(c, c, events.NewFakeRecorder(1), reconcile.Options{Log: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	q := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[ctrl.Request]())
 	defer q.ShutDown()
 	old := &appsv1.Deployment{}

@@ -22,6 +22,7 @@ import (
 	"yunion.io/x/ocadm/internal/kube"
 	"yunion.io/x/ocadm/operatorctl/effects"
 	"yunion.io/x/ocadm/operatorctl/reconcile"
+	"yunion.io/x/ocadm/test/require"
 )
 
 var descName = regexp.MustCompile(`fqName: "([^"]+)".*variableLabels: \{([^}]*)\}`)
@@ -29,9 +30,7 @@ var descName = regexp.MustCompile(`fqName: "([^"]+)".*variableLabels: \{([^}]*)\
 // TestMetricsAreDocumented compares the registered metrics with docs/monitoring/README.md: names and labels of ours, names of the libraries'.
 func TestMetricsAreDocumented(t *testing.T) {
 	text, err := os.ReadFile("../docs/monitoring/README.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	documented := map[string]string{}
 	for _, m := range regexp.MustCompile("(?m)^\\| `([a-z_]+)` \\| (gauge|counter|histogram) \\|([^|]*)\\|").FindAllStringSubmatch(string(text), -1) {
 		documented[m[1]] = m[3]
@@ -72,9 +71,7 @@ func TestMetricsFollowTheStatus(t *testing.T) {
 	op := &v1alpha1.OnecloudOperation{ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: "check-1"},
 		Spec:   v1alpha1.OnecloudOperationSpec{Cloud: "c", Action: v1alpha1.ActionCheck},
 		Status: v1alpha1.OnecloudOperationStatus{Phase: v1alpha1.OperationRunning}}
-	if err := c.Create(t.Context(), op); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, c.Create(t.Context(), op))
 	reg := prometheus.NewPedanticRegistry()
 	reg.MustRegister(i)
 	set := func(phase v1alpha1.Phase, state v1alpha1.State, ready metav1.ConditionStatus) {
@@ -82,15 +79,11 @@ func TestMetricsFollowTheStatus(t *testing.T) {
 		cr.Status.Phase = phase
 		cr.Status.Components = []v1alpha1.ComponentStatus{{Name: "glance", State: state, Replicas: 2, Ready: 1}}
 		cr.Status.Conditions = []metav1.Condition{{Type: "Ready", Status: ready}}
-		if err := c.Update(t.Context(), cr); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, c.Update(t.Context(), cr))
 	}
 	shown := func() []string {
 		families, err := reg.Gather()
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		var out []string
 		for _, f := range families {
 			for _, m := range f.GetMetric() {
@@ -126,9 +119,7 @@ func TestMetricsFollowTheStatus(t *testing.T) {
 		t.Errorf("a disabled component has pods: %q", s)
 	}
 	for _, o := range []client.Object{cr, op} {
-		if err := c.Delete(t.Context(), o); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, c.Delete(t.Context(), o))
 	}
 	i.Gone(client.ObjectKeyFromObject(cr))
 	if s := shown(); len(s) > 0 || len(i.last) > 0 {

@@ -18,6 +18,7 @@ import (
 	"yunion.io/x/ocadm/phases/kubernetes"
 	"yunion.io/x/ocadm/phases/node"
 	"yunion.io/x/ocadm/phases/preflight"
+	"yunion.io/x/ocadm/test/require"
 )
 
 func TestRunsHere(t *testing.T) {
@@ -70,18 +71,14 @@ func TestTheOperatorIsThisProgram(t *testing.T) {
 			h := &host.Host{Config: &c}
 			for want, g := range map[*[]string]node.ImageGroup{&tc.own: imageOfTheOperator(), &tc.pulled: imagesOfTheCloud()} {
 				got, err := g.Need(h)
-				if err != nil {
-					t.Fatal(err)
-				}
+				require.NoError(t, err)
 				if d := cmp.Diff(*want, got); d != "" {
 					t.Errorf("images/%s (-want +got):\n%s", g.Name, d)
 				}
 			}
 			c.Cloud.Images = []string{c.OperatorImage(), "registry.example.org/keystone:v4"}
 			others, err := otherImages().Need(h)
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			if slices.Contains(others, c.OperatorImage()) == c.PacksOperator() {
 				t.Errorf("the other images are %q", others)
 			}
@@ -93,14 +90,10 @@ func TestTheOperatorIsThisProgram(t *testing.T) {
 func TestBringOperator(t *testing.T) {
 	c := config.Default()
 	h, err := host.Fake(t.Context(), t.TempDir(), &c, &host.Recorder{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	for _, file := range []string{"", kubernetes.KubeletKubeconfig} {
 		if file != "" {
-			if err := h.Files.WriteFile(file, nil, 0o600); err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, h.Files.WriteFile(file, nil, 0o600))
 		}
 		if imported, stored, err := BringOperator(t.Context(), h, nil, "registry.example.org/ocadm:v1"); imported || stored || err != nil {
 			t.Errorf("with %q: imported %v, stored %v, %v", file, imported, stored, err)
@@ -119,24 +112,18 @@ func (silent) Changed(string, ...any)        {}
 func TestBringOperatorToTheDepot(t *testing.T) {
 	c := config.Default()
 	h, err := host.Fake(t.Context(), t.TempDir(), &c, &host.Recorder{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	h.Config.Node.Name, h.Facts.Arch = "node1", "amd64"
 	h.Own = func() (v1.Image, error) { return random.Image(1000, 1) }
 	for _, file := range []string{kubernetes.KubeletKubeconfig, "/usr/local/bin/ctr", h.Self} {
-		if err := h.Files.WriteFile(file, nil, 0o700); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, h.Files.WriteFile(file, nil, 0o700))
 	}
 	for _, want := range []bool{false, true} {
 		imported, stored, err := BringOperator(t.Context(), h, silent{}, "registry.example.org/ocadm:v1")
 		if !imported || stored != want || err != nil {
 			t.Errorf("depot %v: imported %v, stored %v, %v", want, imported, stored, err)
 		}
-		if err := h.Files.WriteFile("/etc/kubernetes/manifests/ocadm-depot.yaml", nil, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, h.Files.WriteFile("/etc/kubernetes/manifests/ocadm-depot.yaml", nil, 0o600))
 	}
 }
 
@@ -160,15 +147,11 @@ func TestPreflightRequestsEveryImage(t *testing.T) {
 				preflight.Join: {imagesOfWorker(), otherImages()},
 			} {
 				got, err := preflight.Images(&c, kind)
-				if err != nil {
-					t.Fatal(err)
-				}
+				require.NoError(t, err)
 				var want []string
 				for _, g := range groups {
 					need, err := g.Need(h)
-					if err != nil {
-						t.Fatal(err)
-					}
+					require.NoError(t, err)
 					want = append(want, need...)
 				}
 				slices.Sort(want)

@@ -17,6 +17,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"yunion.io/x/ocadm/test/require"
 )
 
 const installed = "#!/bin/sh\necho v9.9.9\n"
@@ -27,18 +29,12 @@ func archive(t *testing.T, arch string) []byte {
 	var b bytes.Buffer
 	z := gzip.NewWriter(&b)
 	a := tar.NewWriter(z)
-	if err := a.WriteHeader(&tar.Header{Name: "ocadm-v9.9.9-linux-" + arch + "/ocadm", Mode: 0o755, Size: int64(len(installed))}); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, a.WriteHeader(&tar.Header{Name: "ocadm-v9.9.9-linux-" + arch + "/ocadm", Mode: 0o755, Size: int64(len(installed))}))
 	if _, err := a.Write([]byte(installed)); err != nil {
 		t.Fatal(err)
 	}
-	if err := a.Close(); err != nil {
-		t.Fatal(err)
-	}
-	if err := z.Close(); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, a.Close())
+	require.NoError(t, z.Close())
 	return b.Bytes()
 }
 
@@ -51,16 +47,12 @@ func path(t *testing.T, programs map[string]string) string {
 			continue
 		}
 		if found, err := exec.LookPath(name); err == nil {
-			if err := os.Symlink(found, filepath.Join(dir, name)); err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, os.Symlink(found, filepath.Join(dir, name)))
 		}
 	}
 	for name, text := range programs {
 		if text != "" {
-			if err := os.WriteFile(filepath.Join(dir, name), []byte("#!/bin/sh\n"+text+"\n"), 0o755); err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte("#!/bin/sh\n"+text+"\n"), 0o755))
 		}
 	}
 	return dir
@@ -76,13 +68,9 @@ func TestInstallAfterARedirect(t *testing.T) {
 	}))
 	t.Cleanup(secure.Close)
 	ca := filepath.Join(t.TempDir(), "ca.crt")
-	if err := os.WriteFile(ca, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: secure.Certificate().Raw}), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.WriteFile(ca, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: secure.Certificate().Raw}), 0o600))
 	rc := filepath.Join(t.TempDir(), "wgetrc")
-	if err := os.WriteFile(rc, []byte("ca_certificate = "+ca+"\ntries = 1\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.WriteFile(rc, []byte("ca_certificate = "+ca+"\ntries = 1\n"), 0o600))
 	machine := map[string]string{"uname": `[ "$1" = -s ] && echo Linux || echo x86_64`}
 	with := map[string]map[string]string{"curl": machine}
 	if wget, err := exec.LookPath("wget"); err == nil {
@@ -102,9 +90,7 @@ func TestInstallAfterARedirect(t *testing.T) {
 
 func TestInstall(t *testing.T) {
 	script, err := os.ReadFile("install.sh")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	amd64, arm64 := archive(t, "amd64"), archive(t, "arm64")
 	sums := fmt.Sprintf("%x  ocadm-v9.9.9-linux-amd64.tar.gz\n%x  ocadm-v9.9.9-linux-arm64.tar.gz\n", sha256.Sum256(amd64), sha256.Sum256(arm64))
 	x86 := map[string]string{"uname": `[ "$1" = -s ] && echo Linux || echo x86_64`}
@@ -157,9 +143,7 @@ func TestInstall(t *testing.T) {
 			server := serve(t, c.files)
 			dir, tmp := t.TempDir(), t.TempDir()
 			earlier := filepath.Join(dir, "ocadm")
-			if err := os.WriteFile(earlier, []byte("earlier"), 0o755); err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, os.WriteFile(earlier, []byte("earlier"), 0o755))
 			cmd := exec.CommandContext(t.Context(), "sh")
 			cmd.Stdin = bytes.NewReader(script)
 			cmd.Env = append([]string{"PATH=" + path(t, c.programs), "TMPDIR=" + tmp, "OCADM_VERSION=v9.9.9", "OCADM_URL=" + server}, c.env...)
@@ -195,9 +179,7 @@ func TestInstall(t *testing.T) {
 // A script that was cut off, as by "curl | sh", does not end with success, and leaves nothing behind.
 func TestInstallCutOff(t *testing.T) {
 	script, err := os.ReadFile("install.sh")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	amd64, tmp, dir := archive(t, "amd64"), t.TempDir(), t.TempDir()
 	name := "ocadm-v9.9.9-linux-amd64.tar.gz"
 	server := serve(t, map[string]any{"SHA256SUMS": fmt.Sprintf("%x  %s\n", sha256.Sum256(amd64), name), name: amd64})

@@ -22,6 +22,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/test/require"
 )
 
 const crdFile = "../../templates/operator/crds/onecloud.yunion.io_onecloudclusters.yaml"
@@ -37,23 +38,17 @@ type definition struct {
 func load(t *testing.T) definition {
 	t.Helper()
 	text, err := os.ReadFile(crdFile)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if len(text) > 200<<10 {
 		t.Errorf("the CRD has %d bytes, more than 200 KiB: kubectl apply keeps a copy in an annotation", len(text))
 	}
 	var v1 apiextensionsv1.CustomResourceDefinition
-	if err := yaml.UnmarshalStrict(text, &v1); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, yaml.UnmarshalStrict(text, &v1))
 	apiextensionsv1.SetDefaults_CustomResourceDefinition(&v1)
 	apiextensionsv1.SetDefaults_CustomResourceDefinitionSpec(&v1.Spec)
 	v1.Status.StoredVersions = []string{"v1alpha1"}
 	d := definition{internal: &apiextensions.CustomResourceDefinition{}}
-	if err := apiextensionsv1.Convert_v1_CustomResourceDefinition_To_apiextensions_CustomResourceDefinition(&v1, d.internal, nil); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, apiextensionsv1.Convert_v1_CustomResourceDefinition_To_apiextensions_CustomResourceDefinition(&v1, d.internal, nil))
 	s := d.internal.Spec.Validation
 	if s == nil {
 		s = d.internal.Spec.Versions[0].Schema
@@ -101,14 +96,10 @@ func object(t *testing.T, spec string) map[string]any {
 		"apiVersion": "onecloud.yunion.io/v1alpha1", "kind": "OnecloudCluster", "metadata": map[string]any{"name": "default", "namespace": "onecloud"},
 	}
 	b, err := yaml.YAMLToJSON([]byte(spec))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	// The API machinery's JSON decoder, so that numbers have the same types.
 	u := map[string]any{}
-	if err := utiljson.Unmarshal(b, &u); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, utiljson.Unmarshal(b, &u))
 	o["spec"] = u
 	return o
 }
@@ -317,9 +308,7 @@ func TestAcceptedCanBeRead(t *testing.T) {
 	} {
 		o := object(t, mysql+spec)
 		raw, err := json.Marshal(o)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		if why := d.refuse(t, o, nil); why != "" {
 			continue
 		}

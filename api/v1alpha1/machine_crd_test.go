@@ -13,18 +13,15 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/test/require"
 )
 
 // TestMachineDefinition compares the CRD of machines with docs/reference/cluster-api.md.
 func TestMachineDefinition(t *testing.T) {
 	text, err := os.ReadFile("../../templates/operator/crds/onecloud.yunion.io_onecloudmachines.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	var crd apiextensionsv1.CustomResourceDefinition
-	if err := yaml.UnmarshalStrict(text, &crd); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, yaml.UnmarshalStrict(text, &crd))
 	n := crd.Spec.Names
 	if crd.Spec.Scope != apiextensionsv1.NamespaceScoped || n.Plural != strings.ToLower(n.Kind)+"s" || crd.Name != n.Plural+"."+crd.Spec.Group || n.ListKind != n.Kind+"List" {
 		t.Errorf("%s %s %+v", crd.Spec.Scope, crd.Name, n)

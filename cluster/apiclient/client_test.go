@@ -27,6 +27,7 @@ import (
 	"yunion.io/x/ocadm/cluster/apiclient"
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/internal/kube"
+	"yunion.io/x/ocadm/test/require"
 )
 
 const token = "correct-horse"
@@ -44,9 +45,7 @@ func server(t *testing.T, h http.HandlerFunc) (*httptest.Server, apiclient.Optio
 func open(t *testing.T, o apiclient.Options) *apiclient.Client {
 	t.Helper()
 	c, err := apiclient.New(o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	t.Cleanup(c.Close)
 	return c
 }
@@ -215,9 +214,7 @@ func TestSlow(t *testing.T) {
 		t.Fatalf("%v %+v", err, list)
 	}
 	w, err := c.Watch(t.Context(), list, client.InNamespace("n"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer w.Stop()
 	for range w.ResultChan() {
 		t.Error("a change came")

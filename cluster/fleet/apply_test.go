@@ -18,6 +18,7 @@ import (
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/internal/workflow"
 	"yunion.io/x/ocadm/test/fleetnode"
+	"yunion.io/x/ocadm/test/require"
 	"yunion.io/x/ocadm/test/sshserver"
 )
 
@@ -59,9 +60,7 @@ func newFixture(t *testing.T) *fixture {
 
 func (fx *fixture) write(name, text string) {
 	fx.t.Helper()
-	if err := os.WriteFile(filepath.Join(fx.dir, name), []byte(text), 0o600); err != nil {
-		fx.t.Fatal(err)
-	}
+	require.NoError(fx.t, os.WriteFile(filepath.Join(fx.dir, name), []byte(text), 0o600))
 }
 
 // spec reads the file: machine a is the first node.
@@ -246,9 +245,7 @@ func TestHostKeys(t *testing.T) {
 func TestLock(t *testing.T) {
 	fx := newFixture(t)
 	unlock, err := workflow.Lock(filepath.Join(fx.dir, "state", "lock"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer unlock()
 	if _, err := fx.apply(""); err == nil || finding.Of(err)[0].Code != "OCA-1050" {
 		t.Errorf("%v", err)

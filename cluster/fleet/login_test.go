@@ -15,6 +15,7 @@ import (
 	"yunion.io/x/ocadm/internal/kube"
 	"yunion.io/x/ocadm/internal/ssh"
 	"yunion.io/x/ocadm/internal/workflow"
+	"yunion.io/x/ocadm/test/require"
 )
 
 // Secrets with the same name have the same content, and those of a fleet keep its name.
@@ -22,9 +23,7 @@ func TestLoginSecrets(t *testing.T) {
 	dir := t.TempDir()
 	file := func(name string) string {
 		path := filepath.Join(dir, name)
-		if err := os.WriteFile(path, []byte("secret "+name), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, os.WriteFile(path, []byte("secret "+name), 0o600))
 		return path
 	}
 	key, other, jump1, jump2 := file("key"), file("other"), file("jump1"), file("jump2")
@@ -67,14 +66,10 @@ func TestChangedLogin(t *testing.T) {
 	n := &node{Fleet: f, m: &Machine{Name: "a", Address: "192.0.2.1"}, role: roleWorker}
 	k := fake.NewClientBuilder().WithScheme(kube.Scheme()).WithObjects(n.resource()).Build()
 	for _, password := range []string{"first", "second"} {
-		if err := os.WriteFile(file, []byte(password), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, os.WriteFile(file, []byte(password), 0o600))
 		s := &corev1.Secret{}
 		namespace, _ := f.Spec.Cloud()
-		if err := n.add(t.Context(), k, workflow.Discard{}); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, n.add(t.Context(), k, workflow.Discard{}))
 		if err := k.Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: "f-login"}, s); err != nil || string(s.Data["password"]) != password {
 			t.Errorf("%s: %q, %v", password, s.Data, err)
 		}

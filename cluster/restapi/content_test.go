@@ -19,6 +19,7 @@ import (
 
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/internal/kube"
+	"yunion.io/x/ocadm/test/require"
 )
 
 // liveMachine returns a machine with a secret in an annotation, and with the hidden annotations.
@@ -36,13 +37,9 @@ func liveMachine() *unstructured.Unstructured {
 func TestReplaceAcceptsDisplayedMetadata(t *testing.T) {
 	live, want := liveMachine(), liveMachine()
 	text, err := json.Marshal(shown(live))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	var sent map[string]any
-	if err := json.Unmarshal(text, &sent); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, json.Unmarshal(text, &sent))
 	if sent["metadata"].(map[string]any)["annotations"].(map[string]any)["example.org/password"] != hidden {
 		t.Fatalf("the answer shows a secret: %s", text)
 	}
@@ -62,9 +59,7 @@ func TestPutOfGet(t *testing.T) {
 		Named
 		IfNoneMatch string `header:"If-None-Match" doc:"ETag of the version that you have"`
 	}{Named: named})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if _, err = kinds[i].replace(ctx, &struct {
 		Named
 		Match

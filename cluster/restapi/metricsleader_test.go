@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"k8s.io/client-go/rest"
+
+	"yunion.io/x/ocadm/test/require"
 )
 
 // Of two replicas of the operator, the one with the lease counts the clouds.
@@ -48,9 +50,7 @@ func TestMetricsOfTheLeader(t *testing.T) {
 			}))
 			defer s.Close()
 			m, err := newOperatorMetrics(t.Context(), &rest.Config{Host: s.URL}, "onecloud")
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			families, err := m.Gather()
 			var names []string
 			for _, f := range families {

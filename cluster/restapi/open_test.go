@@ -16,28 +16,23 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	"yunion.io/x/ocadm/internal/kube"
+	"yunion.io/x/ocadm/test/require"
 )
 
 // A token may have a limited number of open streams, events and logs together. A stream that ends makes room.
 func TestOpenStreams(t *testing.T) {
 	s := &server{Options: Options{Local: "t", Rate: 1000, Burst: 1000}, own: fake.NewClientBuilder().WithScheme(kube.Scheme()).Build()}
 	h, err := s.handler()
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	api := httptest.NewServer(h)
 	defer api.Close()
 	defer api.CloseClientConnections()
 	open := func(path string) *http.Response {
 		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, api.URL+prefix+path, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		r.Header.Set("Authorization", "Bearer t")
 		answer, err := http.DefaultClient.Do(r)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		t.Cleanup(func() { answer.Body.Close() })
 		return answer
 	}

@@ -11,6 +11,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"yunion.io/x/ocadm/test/require"
 )
 
 // healthy returns a snapshot of a healthy cloud: testdata/healthy.json, taken by test/integration from a cloud in a real API server (TestWhyHealthy,
@@ -19,13 +21,9 @@ import (
 func healthy(t *testing.T) *Snapshot {
 	t.Helper()
 	raw, err := os.ReadFile(filepath.Join("testdata", "healthy.json"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	s := &Snapshot{}
-	if err := json.Unmarshal(raw, s); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, json.Unmarshal(raw, s))
 	s.Nodes = nil
 	for i := range s.Pods {
 		s.Pods[i].Spec.NodeName = "n2"

@@ -20,6 +20,7 @@ import (
 
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/test/require"
 )
 
 func (s *Snapshot) leaseOf(namespace, name string) *coordinationv1.Lease {
@@ -247,9 +248,7 @@ func TestDocs(t *testing.T) {
 	}
 	file := filepath.Join("..", "..", "docs", "reference", "causes.md")
 	if os.Getenv("UPDATE") != "" {
-		if err := os.WriteFile(file, []byte(b.String()), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, os.WriteFile(file, []byte(b.String()), 0o644))
 	}
 	if got, err := os.ReadFile(file); err != nil || string(got) != b.String() {
 		t.Errorf("docs/reference/causes.md is not up to date: UPDATE=1 go test ./cluster/why (%v)", err)

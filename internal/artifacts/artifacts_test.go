@@ -17,14 +17,13 @@ import (
 	"yunion.io/x/ocadm/internal/artifacts/artifactstest"
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/internal/version"
+	"yunion.io/x/ocadm/test/require"
 )
 
 func parse(t *testing.T, raw []byte) artifacts.Table {
 	t.Helper()
 	table, err := artifacts.Parse(raw)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return table
 }
 
@@ -65,9 +64,7 @@ func TestEmbedded(t *testing.T) {
 // The documentation names the pinned versions.
 func TestDocumentedVersions(t *testing.T) {
 	page, err := os.ReadFile("../../docs/bundles.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	var spans []string
 	versions := parse(t, artifacts.Embedded).Kubernetes("amd64") // the latest first
 	for i, v := range versions {

@@ -16,6 +16,7 @@ import (
 	"yunion.io/x/ocadm/internal/mysql/dump"
 	"yunion.io/x/ocadm/internal/workflow"
 	"yunion.io/x/ocadm/test/mariadb"
+	"yunion.io/x/ocadm/test/require"
 )
 
 func TestThereAndBack(t *testing.T) {
@@ -23,9 +24,7 @@ func TestThereAndBack(t *testing.T) {
 	id, dir := key(t), Dir(t.TempDir())
 	before := e.examine("keystone", "report")
 	info, err := e.plan(dir, id.Recipient()).Run(t.Context(), workflow.Discard{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if info.Proven == nil || info.Tables != 2 || info.Rows != 4 || !info.Encrypted || !slices.Equal(info.Databases, []string{"keystone", "report"}) {
 		t.Errorf("%+v", info)
 	}
@@ -41,9 +40,7 @@ func TestThereAndBack(t *testing.T) {
 	e.run("DELETE FROM keystone.user", "DROP DATABASE report")
 	for range 2 { // twice changes nothing
 		got, err := restored(t.Context(), workflow.Discard{}, dir, info, e.admin, id)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		if len(got.Objects) != 1 || string(got.Objects[0].JSON) != `{"kind":"Secret"}` || got.Manifest.Images[0] != "registry/keystone:v4.0.3" || got.Header.Version != "v4.0.3" {
 			t.Errorf("%+v", got)
 		}
@@ -63,9 +60,7 @@ func TestInvalidView(t *testing.T) {
 	e.run("CREATE TABLE keystone.gone (id INT)", "CREATE VIEW keystone.a AS SELECT id FROM keystone.gone", "CREATE VIEW keystone.c AS SELECT id FROM keystone.user",
 		"CREATE VIEW keystone.b AS SELECT id FROM keystone.c", "DROP TABLE keystone.gone")
 	info, err := e.plan(dir, id.Recipient()).Run(t.Context(), workflow.Discard{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if _, err := restored(t.Context(), workflow.Discard{}, dir, info, e.admin, id); err != nil {
 		t.Fatal(err)
 	}
@@ -83,9 +78,7 @@ func TestDatabasesThatAreNotInTheBackup(t *testing.T) {
 	if err != nil || !slices.Equal(others, []string{"late"}) {
 		t.Fatalf("%v %v", others, err)
 	}
-	if err := Empty(t.Context(), workflow.Discard{}, e.admin, others); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, Empty(t.Context(), workflow.Discard{}, e.admin, others))
 	if others, err = Others(t.Context(), e.admin, []string{"keystone", "report"}); err != nil || len(others) > 0 {
 		t.Errorf("%v %v", others, err)
 	}
@@ -101,9 +94,7 @@ func TestRestoreOnAnotherServer(t *testing.T) {
 	e := setUp(t)
 	dir := Dir(t.TempDir())
 	info, err := e.plan(dir).Run(t.Context(), workflow.Discard{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	before := e.examine("keystone", "report")
 	second := mariadb.Require(t, mariadb.Options{})
 	a := open(t, second, cloud)
@@ -111,9 +102,7 @@ func TestRestoreOnAnotherServer(t *testing.T) {
 		t.Fatal(err)
 	}
 	after, err := dump.Examine(t.Context(), a, []string{"keystone", "report"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if d := Same(before, after, func(d string) string { return d }); len(d) > 0 {
 		t.Error(d)
 	}
@@ -130,9 +119,7 @@ func TestKeys(t *testing.T) {
 	p := e.plan(dir, id.Recipient(), key(t).Recipient())
 	p.SkipProof = true
 	info, err := p.Run(t.Context(), workflow.Discard{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if _, err := Verify(t.Context(), workflow.Discard{}, dir, info, id); err != nil {
 		t.Error(err)
 	}
@@ -143,18 +130,14 @@ func TestKeys(t *testing.T) {
 		t.Error(err)
 	}
 	r, i, err := Passphrase("correct horse")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	p = e.plan(dir, r)
 	p.Identity, p.Header.Time = i, p.Header.Time.Add(time.Second)
 	if info, err = p.Run(t.Context(), workflow.Discard{}); err != nil || info.Proven == nil {
 		t.Errorf("%+v %v", info, err)
 	}
 	_, wrong, err := Passphrase("wrong")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if _, err := Verify(t.Context(), workflow.Discard{}, dir, info, wrong); !errors.Is(err, ErrEncrypted) {
 		t.Error(err)
 	}

@@ -19,6 +19,7 @@ import (
 
 	"yunion.io/x/ocadm/internal/mysql"
 	"yunion.io/x/ocadm/internal/workflow"
+	"yunion.io/x/ocadm/test/require"
 )
 
 // TestDamage checks that any truncation or change is detected before a database is touched.
@@ -55,13 +56,9 @@ func TestDamage(t *testing.T) {
 	}
 	dir := Dir(t.TempDir())
 	info, err := e.plan(dir).Run(t.Context(), workflow.Discard{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	name := filepath.Join(string(dir), info.Name)
-	if err := os.Truncate(name, info.Size-5); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.Truncate(name, info.Size-5))
 	if _, err := restored(t.Context(), workflow.Discard{}, dir, info, e.admin); !errors.Is(err, ErrDamaged) {
 		t.Error(err)
 	}
@@ -124,9 +121,7 @@ func TestFileThatIsNotStored(t *testing.T) {
 		dir := Dir(t.TempDir())
 		p := e.plan(unstored{dir, suffix})
 		p.SkipProof = true
-		if err := p.Prepare(t.Context(), workflow.Discard{}); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, p.Prepare(t.Context(), workflow.Discard{}))
 		info, err := p.Write(t.Context(), workflow.Discard{})
 		if err == nil || (info.Name != "") != stored || len(files(t, dir)) == 0 == stored {
 			t.Errorf("%s is refused: %q, %v, and there is %v", suffix, info.Name, err, files(t, dir))
@@ -137,9 +132,7 @@ func TestFileThatIsNotStored(t *testing.T) {
 func files(t *testing.T, dir Dir) []string {
 	t.Helper()
 	all, err := os.ReadDir(string(dir))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	var out []string
 	for _, f := range all {
 		out = append(out, f.Name())
@@ -160,9 +153,7 @@ func TestUnfinishedFilesGo(t *testing.T) {
 	twin.ID = "id-9" // its backup is running at this moment
 	running := "." + FileName(Header{Cloud: twin}) + partSuffix
 	for _, name := range []string{"." + FileName(Header{Cloud: cloud}) + partSuffix, running} { // the first belongs to a run that was killed
-		if err := os.WriteFile(filepath.Join(string(dir), name), []byte("x"), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, os.WriteFile(filepath.Join(string(dir), name), []byte("x"), 0o600))
 	}
 	if _, err := e.plan(dir).Run(t.Context(), workflow.Discard{}); err != nil {
 		t.Fatal(err)
@@ -216,14 +207,10 @@ func TestRestoreWithoutRoom(t *testing.T) {
 	}
 	dir := Dir(t.TempDir())
 	info, err := e.plan(dir).Run(t.Context(), workflow.Discard{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	before := e.examine("keystone", "report")
 	checked, err := Verify(t.Context(), workflow.Discard{}, dir, info)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	checked.Manifest.Entries = append(checked.Manifest.Entries, Entry{Name: databasesDir + "/report/rows/log.9.sql", Size: 1 << 60})
 	if _, err := RestoreDatabases(t.Context(), workflow.Discard{}, dir, info, checked, e.admin); mysql.ClassOf(err) != mysql.Full {
 		t.Error(err)
@@ -249,16 +236,12 @@ func TestLostConnection(t *testing.T) {
 	dir := Dir(t.TempDir())
 	info := Info{Name: "a" + Suffix}
 	f, err := dir.Create(t.Context(), info.Name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	w, err := NewWriter(f, Header{Cloud: cloud})
 	if err == nil {
 		err = w.Object(Object{Kind: "Secret", Name: "s", JSON: []byte(strings.Repeat("x", 1<<20))})
 	}
-	if err := errors.Join(err, w.Close(Manifest{}), f.Commit()); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, errors.Join(err, w.Close(Manifest{}), f.Commit()))
 	if _, err := Verify(t.Context(), workflow.Discard{}, torn{dir}, info); !errors.Is(err, unix.ECONNRESET) || errors.Is(err, ErrDamaged) {
 		t.Error(err)
 	}

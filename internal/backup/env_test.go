@@ -14,6 +14,7 @@ import (
 	"yunion.io/x/ocadm/internal/mysql"
 	"yunion.io/x/ocadm/internal/mysql/dump"
 	"yunion.io/x/ocadm/test/mariadb"
+	"yunion.io/x/ocadm/test/require"
 )
 
 var server *mariadb.Server
@@ -38,9 +39,7 @@ func setUp(t *testing.T) env {
 	if server == nil {
 		t.Skip(mariadb.ErrNotInstalled)
 	}
-	if err := server.Wipe(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, server.Wipe(t.Context()))
 	e := env{T: t, admin: open(t, server, cloud)}
 	e.make("keystone", "report")
 	other := open(t, server, Cloud{Namespace: "onecloud", Name: "other", ID: "id-2"})
@@ -61,9 +60,7 @@ func open(t *testing.T, s *mariadb.Server, c Cloud, changes ...func(*mysql.Confi
 		change(&cfg)
 	}
 	a, err := mysql.Open(t.Context(), cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	t.Cleanup(func() { _ = a.Close() })
 	return a
 }
@@ -80,18 +77,14 @@ func (e env) make(databases ...string) {
 func (e env) run(statements ...string) string {
 	e.Helper()
 	out, err := server.Execute(e.Context(), statements...)
-	if err != nil {
-		e.Fatal(err)
-	}
+	require.NoError(e, err)
 	return out
 }
 
 func (e env) examine(databases ...string) dump.Summary {
 	e.Helper()
 	s, err := dump.Examine(e.Context(), e.admin, databases)
-	if err != nil {
-		e.Fatal(err)
-	}
+	require.NoError(e, err)
 	return s
 }
 
@@ -121,9 +114,7 @@ func (f said) Progress(int64, int64, string)   {}
 func key(t *testing.T) *age.X25519Identity {
 	t.Helper()
 	id, err := age.GenerateX25519Identity()
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return id
 }
 

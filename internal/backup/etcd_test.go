@@ -17,6 +17,7 @@ import (
 	"filippo.io/age"
 
 	"yunion.io/x/ocadm/internal/workflow"
+	"yunion.io/x/ocadm/test/require"
 )
 
 // aSnapshot returns a file with the name of an etcd snapshot.
@@ -24,9 +25,7 @@ func aSnapshot(t *testing.T) (file string, content []byte) {
 	t.Helper()
 	file = filepath.Join(t.TempDir(), "etcd-20261123T060000Z-r2.db")
 	content = append(bytes.Repeat([]byte("secret "), 300_000), 0xd0, 0x0c)
-	if err := os.WriteFile(file, content, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.WriteFile(file, content, 0o600))
 	return file, content
 }
 
@@ -71,9 +70,7 @@ func TestEtcdRoundTrip(t *testing.T) {
 	}
 	for _, n := range []int{0, 300, len(raw) / 2, len(raw) - 1} {
 		for change, bad := range map[string][]byte{"cut off": raw[:n], "changed": slices.Concat(raw[:n], []byte{raw[n] ^ 0x40}, raw[n+1:])} {
-			if err := os.WriteFile(filepath.Join(string(dir), "bad"+EtcdSuffix), bad, 0o600); err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, os.WriteFile(filepath.Join(string(dir), "bad"+EtcdSuffix), bad, 0o600))
 			if _, _, err := readEtcd(t, dir, "bad"+EtcdSuffix, id); err == nil {
 				t.Errorf("%s at %d: no error", change, n)
 			}
@@ -90,9 +87,7 @@ func TestEtcdIsNoBackup(t *testing.T) {
 		if err == nil {
 			err = w.Close(Manifest{})
 		}
-		if err := errors.Join(err, os.WriteFile(filepath.Join(string(dir), name), buf.Bytes(), 0o600)); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, errors.Join(err, os.WriteFile(filepath.Join(string(dir), name), buf.Bytes(), 0o600)))
 		if _, _, err := readEtcd(t, dir, name, id); !errors.Is(err, ErrCloud) || !IsPacked(buf.Bytes()) {
 			t.Errorf("%s: %v", name, err)
 		}

@@ -12,6 +12,7 @@ import (
 	"yunion.io/x/ocadm/internal/mysql"
 	"yunion.io/x/ocadm/internal/workflow"
 	"yunion.io/x/ocadm/test/mariadb"
+	"yunion.io/x/ocadm/test/require"
 )
 
 // killedIn is the environment variable with the directory in which a child process of the test starts a backup and is killed.
@@ -48,19 +49,13 @@ func TestKilled(t *testing.T) {
 	c := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestKilled$")
 	c.Env = append(os.Environ(), killedIn+"="+string(dir))
 	out, err := c.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := c.Start(); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
+	require.NoError(t, c.Start())
 	buf := make([]byte, 5)
 	if _, err := out.Read(buf); err != nil || string(buf) != "half\n" {
 		t.Errorf("%q %v", buf, err)
 	}
-	if err := c.Process.Kill(); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, c.Process.Kill())
 	_ = c.Wait() // it was killed
 	left := files(t, dir)
 	if len(left) != 1 || !strings.HasSuffix(left[0], partSuffix) {
@@ -80,9 +75,7 @@ func TestServerWithoutSpace(t *testing.T) {
 	e := setUp(t)
 	dir := Dir(t.TempDir())
 	info, err := e.plan(dir).Run(t.Context(), workflow.Discard{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	small := mariadb.Require(t, mariadb.Options{Args: []string{"--innodb-file-per-table=0", "--innodb-data-file-path=ibdata1:12M:autoextend:max:14M"}})
 	_, err = restored(t.Context(), workflow.Discard{}, dir, info, open(t, small, cloud))
 	if mysql.ClassOf(err) != mysql.Full {
@@ -111,9 +104,7 @@ func TestProgress(t *testing.T) {
 	e.run("ANALYZE TABLE report.log") // otherwise the server reports its size a moment later
 	dir, p := Dir(t.TempDir()), e.plan(nil)
 	p.Store = dir
-	if err := p.Prepare(t.Context(), workflow.Discard{}); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, p.Prepare(t.Context(), workflow.Discard{}))
 	var seen progress
 	if _, err := p.Write(t.Context(), &seen); err != nil {
 		t.Fatal(err)

@@ -24,6 +24,7 @@ import (
 
 	"yunion.io/x/ocadm/internal/workflow"
 	"yunion.io/x/ocadm/test/freeport"
+	"yunion.io/x/ocadm/test/require"
 )
 
 // bucket is an object store that gives every request the same response.
@@ -49,9 +50,7 @@ func bucket(t *testing.T, status int, code string, secure bool) (*httptest.Serve
 // TestProblemsOfBuckets checks that each problem that a user can solve is reported as such, over a real connection. No error contains the secret key.
 func TestProblemsOfBuckets(t *testing.T) {
 	port, err := freeport.Take("127.0.0.1")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	silent := fmt.Sprintf("127.0.0.1:%d", port)
 	trusted, secure := bucket(t, http.StatusOK, "", true)
 	_, plain := bucket(t, http.StatusOK, "", false)
@@ -192,9 +191,7 @@ func TestUploadsOfOtherClouds(t *testing.T) {
 	}))
 	t.Cleanup(s.Close)
 	store, err := NewS3(t.Context(), S3Config{Endpoint: s.Listener.Addr().String(), Plain: true, Region: "r", Bucket: "backups", Prefix: "p", AccessKey: "a", SecretKey: "b"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if err := store.Clean(t.Context(), prefix(cloud)); err != nil || !slices.Equal(ended, []string{mine}) {
 		t.Errorf("%q, %v", ended, err)
 	}
@@ -226,17 +223,13 @@ func TestInterruptedUpload(t *testing.T) {
 	}))
 	t.Cleanup(s.Close)
 	store, err := NewS3(t.Context(), S3Config{Endpoint: s.Listener.Addr().String(), Plain: true, Region: "r", Bucket: "backups", Prefix: "p", AccessKey: "a", SecretKey: "b"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
 	f, err := store.Create(ctx, "a")
 	if err == nil {
 		_, err = f.Write(make([]byte, s3PartSize+1)) // the last byte is read once the first part is stored
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	cancel()
 	f.Abort()
 	if want := []string{"PUT /backups/p/a u", "DELETE /backups/p/a u"}; !slices.Equal(requests, want) {

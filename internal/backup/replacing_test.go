@@ -10,6 +10,7 @@ import (
 
 	"yunion.io/x/ocadm/internal/mysql"
 	"yunion.io/x/ocadm/internal/workflow"
+	"yunion.io/x/ocadm/test/require"
 )
 
 // upon returns a Watcher that calls a function at the first line with the given words.
@@ -29,9 +30,7 @@ func (e env) saved(databases ...string) (v Vault, dir Dir, info Info, set Saved)
 	p := e.plan(dir)
 	p.SkipProof = true
 	info, err := p.Run(e.Context(), workflow.Discard{})
-	if err != nil {
-		e.Fatal(err)
-	}
+	require.NoError(e, err)
 	if set, err = v.Save(e.Context(), "b1", "one", databases, workflow.Discard{}); err != nil {
 		e.Fatal(err)
 	}
@@ -43,9 +42,7 @@ func TestReplacingOneAtATime(t *testing.T) {
 	e := setUp(t)
 	v, dir, info, set := e.saved("keystone")
 	_, release, err := Replacing(t.Context(), workflow.Discard{}, open(t, server, cloud))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	e.run("INSERT INTO keystone.user VALUES (7, 'new')")
 	for what, do := range map[string]func(context.Context, Watcher) error{
 		"restore": func(ctx context.Context, w Watcher) error {
@@ -92,9 +89,7 @@ func TestReplacingEndsWithItsLock(t *testing.T) {
 		e.run("KILL IS_USED_LOCK('" + replacingPrefix + digest([]byte(cloud.ID))[:8] + "')")
 	}
 	held, release, err := Replacing(t.Context(), workflow.Discard{}, e.admin)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	overtaken()
 	for what, do := range map[string]func(Watcher) error{
 		"drop": func(w Watcher) error { return Empty(t.Context(), w, held, []string{"keystone"}) },

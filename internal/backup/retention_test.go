@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"yunion.io/x/ocadm/internal/mysql"
+	"yunion.io/x/ocadm/test/require"
 )
 
 // TestRetention checks that Prune keeps the newest files, the newest proven one, the one just made, and those of other clouds. It keeps a file from a
@@ -27,13 +28,9 @@ func TestRetention(t *testing.T) {
 			i.Proven = &now
 		}
 		for _, name := range []string{i.Name, etcdName(i.Name)} {
-			if err := os.WriteFile(filepath.Join(string(dir), name), nil, 0o600); err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, os.WriteFile(filepath.Join(string(dir), name), nil, 0o600))
 		}
-		if err := WriteInfo(t.Context(), dir, i); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, WriteInfo(t.Context(), dir, i))
 		return i.Name
 	}
 	put(0, cloud, true)
@@ -43,9 +40,7 @@ func TestRetention(t *testing.T) {
 	want = append(want, made)
 	snapshots := []string{"copied" + EtcdSuffix, cloud.Name + EtcdSuffix}
 	for _, name := range append(slices.Clone(snapshots), "copied"+Suffix) {
-		if err := os.WriteFile(filepath.Join(string(dir), name), nil, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, os.WriteFile(filepath.Join(string(dir), name), nil, 0o600))
 	}
 	for _, name := range want {
 		snapshots = append(snapshots, etcdName(name))
@@ -56,9 +51,7 @@ func TestRetention(t *testing.T) {
 			t.Fatal(err)
 		}
 		list, err := List(t.Context(), dir)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		var got []string
 		for _, i := range list {
 			got = append(got, i.Name)
@@ -125,9 +118,7 @@ func (f changingFile) Write(b []byte) (int, error) {
 func TestOneProofAtATime(t *testing.T) {
 	e := setUp(t)
 	s, err := NewScratch(t.Context(), e.admin, cloud.ID, []string{"keystone", strings.Repeat("ü", 64)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	impatient := open(t, server, cloud, func(c *mysql.Config) { c.LockWait = time.Second })
 	if _, err := NewScratch(t.Context(), impatient, cloud.ID, nil); err == nil || !strings.Contains(err.Error(), "another run") {
 		t.Error(err)
@@ -135,8 +126,6 @@ func TestOneProofAtATime(t *testing.T) {
 	if got, err := Databases(t.Context(), e.admin); err != nil || !slices.Equal(got, []string{"keystone", "report"}) {
 		t.Errorf("%v %v", got, err)
 	}
-	if err := s.Close(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, s.Close(t.Context()))
 	e.scratchLeft()
 }

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"yunion.io/x/ocadm/internal/workflow"
+	"yunion.io/x/ocadm/test/require"
 )
 
 // TestSaved checks that copies stay until they are dropped, show what has changed since, and can replace the originals.
@@ -18,9 +19,7 @@ func TestSaved(t *testing.T) {
 		t.Fatalf("before: %v %v", there, err)
 	}
 	first, err := v.Save(t.Context(), "b1", "one", []string{"keystone", "report"}, workflow.Discard{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	read, there, err := v.Read(t.Context(), "b1")
 	if err != nil || !there || !slices.Equal(read.Databases(), []string{"keystone", "report"}) || read.Time != first.Time || read.Copy("keystone") != first.Copy("keystone") {
 		t.Fatalf("%+v %v %v", read, there, err)
@@ -52,9 +51,7 @@ func TestSaved(t *testing.T) {
 		t.Errorf("%q %v", read.Differs(later), err)
 	}
 	for range 2 { // an interrupted restore is run again
-		if err := v.Restore(t.Context(), workflow.Discard{}, read, changed); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, v.Restore(t.Context(), workflow.Discard{}, read, changed))
 	}
 	if changed, err := v.Changed(t.Context(), read); err != nil || len(changed) > 0 {
 		t.Errorf("restored: %q %v", changed, err)
@@ -68,9 +65,7 @@ func TestSaved(t *testing.T) {
 	if other, err := v.Save(t.Context(), "b1", "two", []string{"keystone"}, workflow.Discard{}); err != nil || len(other.Databases()) != 1 {
 		t.Errorf("another maker's set: %+v %v", other.Databases(), err)
 	}
-	if err := v.Keep(t.Context(), "u1v1"); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, v.Keep(t.Context(), "u1v1"))
 	if _, there, err := v.Read(t.Context(), "b1"); there || err != nil {
 		t.Errorf("%v %v", there, err)
 	}

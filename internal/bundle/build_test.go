@@ -18,22 +18,19 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 
 	"yunion.io/x/ocadm/internal/bundle/imagetest"
+	"yunion.io/x/ocadm/test/require"
 )
 
 func mustBuild(t *testing.T, path string, s Spec) *Bundle {
 	t.Helper()
-	if err := Build(t.Context(), path, s); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, Build(t.Context(), path, s))
 	return open(t, path)
 }
 
 func on(t *testing.T, b *Bundle, arch string) *Bundle {
 	t.Helper()
 	other, err := b.On(arch)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return other
 }
 
@@ -56,9 +53,7 @@ func TestPlatforms(t *testing.T) {
 	other := on(t, b, "riscv64")
 	for _, v := range []*Bundle{b, other} {
 		in, err := v.OpenFile("/usr/local/bin/kubelet")
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		var text bytes.Buffer
 		if _, err := text.ReadFrom(in); err != nil || text.String() != "kubelet for "+v.Contents().Info.Arch {
 			t.Errorf("%q, %v", text.String(), err)
@@ -84,13 +79,9 @@ func TestPlatforms(t *testing.T) {
 
 func TestSignature(t *testing.T) {
 	public, private, err := ed25519.GenerateKey(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	other, _, err := ed25519.GenerateKey(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	dir := t.TempDir()
 	unsigned := mustBuild(t, filepath.Join(dir, "a"), Spec{Platforms: []Platform{platformOf(t, "arm64")}})
 	signed := mustBuild(t, filepath.Join(dir, "b"), Spec{Platforms: []Platform{platformOf(t, "arm64")}, Key: private})
@@ -106,14 +97,10 @@ func TestSignature(t *testing.T) {
 		}
 	}
 	raw, err := os.ReadFile(signed.Name())
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	changed := rewrite(t, raw, indexName, func(b []byte) []byte { return append(b, ' ') })
 	b, err := read(t.Context(), "changed", bytes.NewReader(changed), int64(len(changed)), v1.Hash{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if code(b.CheckSignature(public)) != CodeSignature {
 		t.Error("a changed index passed")
 	}
@@ -121,14 +108,10 @@ func TestSignature(t *testing.T) {
 
 func TestKeys(t *testing.T) {
 	public, private, err := ed25519.GenerateKey(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	pkcs8, err := x509.MarshalPKCS8PrivateKey(private)
 	pkix, err2 := x509.MarshalPKIXPublicKey(public)
-	if err := errors.Join(err, err2); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, errors.Join(err, err2))
 	privatePEM := pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: pkcs8})
 	publicPEM := pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: pkix})
 	if got, err := SigningKey(privatePEM); err != nil || !got.Equal(private) {
@@ -185,15 +168,11 @@ func TestSince(t *testing.T) {
 		t.Errorf("%v, since %+v", err, third.Since())
 	}
 
-	if err := os.Rename(old.Name(), filepath.Join(dir, "elsewhere")); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.Rename(old.Name(), filepath.Join(dir, "elsewhere")))
 	if _, err := Open(t.Context(), path); code(err) != CodeNoBase {
 		t.Errorf("alone: %v", err)
 	}
-	if err := os.Rename(whole.Name(), old.Name()); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.Rename(whole.Name(), old.Name()))
 	if _, err := Open(t.Context(), path); code(err) != CodeNoBase || !strings.Contains(err.Error(), whole.ID().String()) {
 		t.Errorf("beside another: %v", err)
 	}
@@ -202,8 +181,6 @@ func TestSince(t *testing.T) {
 func size(t *testing.T, path string) int64 {
 	t.Helper()
 	st, err := os.Stat(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return st.Size()
 }

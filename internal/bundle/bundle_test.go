@@ -20,6 +20,7 @@ import (
 
 	"yunion.io/x/ocadm/internal/bundle/imagetest"
 	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/test/require"
 )
 
 var testInfo = Info{OS: "linux", Arch: "amd64", KubernetesVersion: "v1.36.3", Versions: map[string]string{"containerd": "v2.4.2"}}
@@ -52,18 +53,14 @@ func testImages(t *testing.T) []ImageSource {
 func create(t *testing.T) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "test.bundle")
-	if err := Create(t.Context(), path, testInfo, testFiles(), testImages(t)); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, Create(t.Context(), path, testInfo, testFiles(), testImages(t)))
 	return path
 }
 
 func open(t *testing.T, path string) *Bundle {
 	t.Helper()
 	b, err := Open(t.Context(), path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	t.Cleanup(func() { _ = b.Close() })
 	return b
 }
@@ -102,9 +99,7 @@ func TestCreateAndOpen(t *testing.T) {
 	}
 	for _, f := range testFiles() {
 		r, err := b.OpenFile(f.Path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		data, err := io.ReadAll(r)
 		in, _ := f.Open()
 		original, _ := io.ReadAll(in)
@@ -120,13 +115,9 @@ func TestCreateAndOpen(t *testing.T) {
 
 func TestCreateIsDeterministicAndSharesBlobs(t *testing.T) {
 	one, err := os.ReadFile(create(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	two, err := os.ReadFile(create(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if !bytes.Equal(one, two) {
 		t.Error("the same input gave different bundles")
 	}
@@ -136,9 +127,7 @@ func TestCreateIsDeterministicAndSharesBlobs(t *testing.T) {
 		if errors.Is(err, io.EOF) {
 			break
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		if len(seen) == 0 && h.Name != "index.json" {
 			t.Errorf("first entry is %s", h.Name)
 		}
@@ -252,24 +241,16 @@ func TestLackingImages(t *testing.T) {
 func TestWriteImages(t *testing.T) {
 	b := open(t, create(t))
 	var out bytes.Buffer
-	if err := b.WriteImages(t.Context(), &out, []string{imageB}); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, b.WriteImages(t.Context(), &out, []string{imageB}))
 	idx, err := layout.ImageIndexFromPath(unpack(t, &out))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	m, err := idx.IndexManifest()
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if len(m.Manifests) != 1 || m.Manifests[0].Annotations[nameAnnotation] != imageB {
 		t.Fatalf("index holds %+v", m.Manifests)
 	}
 	img, err := idx.Image(m.Manifests[0].Digest)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if err := validate.Image(img); err != nil {
 		t.Error(err)
 	}

@@ -18,6 +18,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/types"
+
+	"yunion.io/x/ocadm/test/require"
 )
 
 // use reads everything in a bundle as an installer would.
@@ -31,9 +33,7 @@ func use(ctx context.Context, raw []byte) (Contents, error) {
 
 func TestCutOff(t *testing.T) {
 	raw, err := os.ReadFile(create(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	for n := 0; n < len(raw); n += 61 {
 		_, err := read(t.Context(), "test", bytes.NewReader(raw[:n]), int64(n), v1.Hash{})
 		if c := code(err); c != CodeTruncated && (c != CodeNotABundle || n >= blockSize) {
@@ -45,13 +45,9 @@ func TestCutOff(t *testing.T) {
 // A changed byte is either detected or affects nothing that is used: wrong content is never installed silently.
 func TestDamage(t *testing.T) {
 	raw, err := os.ReadFile(create(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	want, err := use(t.Context(), raw)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	found := 0
 	for i := 0; i < len(raw); i += 11 {
 		for _, bit := range []byte{0x01, 0x20, 0x80} {
@@ -94,27 +90,19 @@ func rewrite(t *testing.T, raw []byte, name string, change func([]byte) []byte) 
 				continue
 			}
 		}
-		if err := writeBytes(w, h.Name, data); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, writeBytes(w, h.Name, data))
 	}
-	if err := w.Close(); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, w.Close())
 	return out.Bytes()
 }
 
 func TestTamperedIndex(t *testing.T) {
 	raw, err := os.ReadFile(create(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	edit := func(f func(*v1.IndexManifest)) func([]byte) []byte {
 		return func(b []byte) []byte {
 			var m v1.IndexManifest
-			if err := json.Unmarshal(b, &m); err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, json.Unmarshal(b, &m))
 			f(&m)
 			out, _ := json.Marshal(m)
 			return out
@@ -174,9 +162,7 @@ func TestOpenRefuses(t *testing.T) {
 		"text":  {strings.Repeat("no bundle at all\n", 100), CodeNotABundle},
 	} {
 		path := filepath.Join(dir, name)
-		if err := os.WriteFile(path, []byte(c.data), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, os.WriteFile(path, []byte(c.data), 0o600))
 		if _, err := Open(t.Context(), path); code(err) != c.want {
 			t.Errorf("%s: got %v, want %s", name, err, c.want)
 		}
@@ -191,13 +177,9 @@ func TestOpenRefuses(t *testing.T) {
 
 func FuzzOpen(f *testing.F) {
 	path := filepath.Join(f.TempDir(), "b")
-	if err := Create(f.Context(), path, testInfo, testFiles(), nil); err != nil {
-		f.Fatal(err)
-	}
+	require.NoError(f, Create(f.Context(), path, testInfo, testFiles(), nil))
 	raw, err := os.ReadFile(path)
-	if err != nil {
-		f.Fatal(err)
-	}
+	require.NoError(f, err)
 	f.Add(raw)
 	f.Add(raw[:1000])
 	f.Add([]byte{})

@@ -19,6 +19,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/validate"
 
 	"yunion.io/x/ocadm/internal/bundle/imagetest"
+	"yunion.io/x/ocadm/test/require"
 )
 
 // The same archive is readable as an OCI layout and as a docker archive.
@@ -27,37 +28,27 @@ func TestWriteImage(t *testing.T) {
 	for full, docker := range map[string]string{imageA: imageA, "docker.io/you/a:v1": "you/a:v1"} {
 		var out, again bytes.Buffer
 		for _, w := range []io.Writer{&out, &again} {
-			if err := WriteImage(t.Context(), w, ImageSource{Name: full, Image: img}); err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, WriteImage(t.Context(), w, ImageSource{Name: full, Image: img}))
 		}
 		if !bytes.Equal(out.Bytes(), again.Bytes()) {
 			t.Error("the same image gave different archives")
 		}
 		tag, err := name.NewTag(docker)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		loaded, err := tarball.Image(func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(out.Bytes())), nil }, &tag)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		want, _ := img.ConfigName()
 		if got, err := loaded.ConfigName(); err != nil || got != want {
 			t.Errorf("docker would load %s, %v; want %s", got, err, want)
 		}
 		idx, err := layout.ImageIndexFromPath(unpack(t, &out))
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		m, err := idx.IndexManifest()
 		if err != nil || len(m.Manifests) != 1 || m.Manifests[0].Annotations[nameAnnotation] != full || m.Manifests[0].Platform.Architecture != "arm64" {
 			t.Fatalf("index holds %+v, %v", m, err)
 		}
 		written, err := idx.Image(m.Manifests[0].Digest)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		if err := validate.Image(written); err != nil {
 			t.Error(err)
 		}
@@ -72,14 +63,10 @@ func unpack(t *testing.T, in io.Reader) string {
 		if errors.Is(err, io.EOF) {
 			return dir
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		data, _ := io.ReadAll(r)
 		file := filepath.Join(dir, h.Name)
-		if err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o755), os.WriteFile(file, data, 0o644)); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, errors.Join(os.MkdirAll(filepath.Dir(file), 0o755), os.WriteFile(file, data, 0o644)))
 	}
 }
 

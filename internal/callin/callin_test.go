@@ -18,6 +18,7 @@ import (
 	"yunion.io/x/ocadm/internal/callin"
 	"yunion.io/x/ocadm/internal/exec"
 	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/test/require"
 )
 
 // A report arrives as it was sent, without its evidence.
@@ -27,9 +28,7 @@ func TestReport(t *testing.T) {
 	sent := want
 	sent.Findings = finding.List{finding.Warn("OCA-1008", "few", "", ""), want.Findings[0].With("evidence")}
 	data, err := sent.Data()
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if got := callin.Read(data); !reflect.DeepEqual(got, want) {
 		t.Errorf("%+v", got)
 	}

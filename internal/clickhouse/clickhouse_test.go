@@ -11,6 +11,7 @@ import (
 	"time"
 
 	fakeclickhouse "yunion.io/x/ocadm/test/fakecloud/clickhouse"
+	"yunion.io/x/ocadm/test/require"
 )
 
 const canary = "C4nary-Pa55word"
@@ -29,9 +30,7 @@ func open(t *testing.T, s *fakeclickhouse.Server) (*Admin, map[string]int) {
 func snapshot(t *testing.T, a *Admin) *Snapshot {
 	t.Helper()
 	s, err := a.Snapshot(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return s
 }
 
@@ -53,9 +52,7 @@ func TestDatabase(t *testing.T) {
 				t.Fatalf("%q: changed %v, %v; want %v", name, changed, err, want)
 			}
 		}
-		if err := a.DropDatabase(t.Context(), snapshot(t, a), name); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, a.DropDatabase(t.Context(), snapshot(t, a), name))
 		if snapshot(t, a).has(name) {
 			t.Errorf("%q is still there", name)
 		}
@@ -187,9 +184,7 @@ func TestFailuresAreClassified(t *testing.T) {
 	at.Password = strings.TrimSuffix(at.Password, "x")
 
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	go func() {
 		for {
 			c, err := l.Accept()
@@ -220,9 +215,7 @@ func TestFailuresAreClassified(t *testing.T) {
 	if _, err := a.Snapshot(t.Context()); ClassOf(err) != Unreachable {
 		t.Errorf("gone: %v", err)
 	}
-	if err := s.Resume(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, s.Resume(t.Context()))
 	snapshot(t, a)
 }
 

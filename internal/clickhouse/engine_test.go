@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	fakeclickhouse "yunion.io/x/ocadm/test/fakecloud/clickhouse"
+	"yunion.io/x/ocadm/test/require"
 )
 
 // ask runs queries in ClickHouse's engine and prints the answers or error messages as a JSON list.
@@ -31,15 +32,11 @@ func engine(t *testing.T, queries []string) (rows [][][]string, refusals []strin
 		t.Skip("OCADM_CHDB names no directory with the npm package chdb")
 	}
 	in, err := json.Marshal(queries)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	cmd := exec.CommandContext(t.Context(), "node", "-e", ask)
 	cmd.Dir, cmd.Stdin, cmd.Stderr = dir, strings.NewReader(string(in)), os.Stderr
 	answer, err := cmd.Output()
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	var all []struct{ Rows, Error string }
 	if err := json.Unmarshal(answer, &all); err != nil {
 		t.Fatalf("%v: %s", err, answer)
@@ -73,12 +70,8 @@ func TestEngine(t *testing.T) {
 			}
 			acc.Password = "q"
 		}
-		if err := a.DropDatabase(t.Context(), snapshot(t, a), name); err != nil {
-			t.Fatal(err)
-		}
-		if err := a.DropAccount(t.Context(), snapshot(t, a), name); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, a.DropDatabase(t.Context(), snapshot(t, a), name))
+		require.NoError(t, a.DropAccount(t.Context(), snapshot(t, a), name))
 	}
 	statements := s.Statements()
 	slices.Sort(statements)
@@ -92,9 +85,7 @@ func TestEngine(t *testing.T) {
 	}
 	for _, v := range strange {
 		quoted, err := quoteIdent(v)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		queries = append(queries, "SELECT "+quoted+" FROM (SELECT 1 AS "+quoted+")", "CREATE DATABASE IF NOT EXISTS "+quoted)
 	}
 	selects := slices.DeleteFunc(slices.Clone(statements), func(q string) bool { return !strings.HasPrefix(q, "SELECT ") })

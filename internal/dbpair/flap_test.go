@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"yunion.io/x/ocadm/internal/mysql"
+	"yunion.io/x/ocadm/test/require"
 )
 
 // The node of the replica loses power: its connection does not end, and its last report, that all is well, counts for a while. Writes wait once. When it
@@ -21,18 +22,12 @@ func TestLostReplicaHoldsWritesOnce(t *testing.T) {
 		well := Member{Mode: Replica, Last: "0-1-9000", Connected: true, Applying: true, Complete: true}
 		other := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: "onecloud", Name: MemberName(Second)}}
 		report := func() {
-			if err := well.Write(other); err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, well.Write(other))
 			now := metav1.NowMicro()
 			other.Spec.RenewTime = &now
-			if err := a.keeper.kube.Update(t.Context(), other); err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, a.keeper.kube.Update(t.Context(), other))
 		}
-		if err := a.keeper.kube.Create(t.Context(), other); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, a.keeper.kube.Create(t.Context(), other))
 		report()
 		server, since := mysql.Replication{Binlog: "0-1-9000", SemiSync: true, Clients: 1}, time.Now()
 		waited, syncFrom := time.Duration(0), ""

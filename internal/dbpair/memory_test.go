@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"yunion.io/x/ocadm/internal/kube"
+	"yunion.io/x/ocadm/test/require"
 )
 
 // Only a later record of the same Lease replaces the memory. A record of another Lease always replaces it, because it belongs to another pair.
@@ -54,9 +55,7 @@ func TestMemoryIsKept(t *testing.T) {
 		t.Errorf("a new volume: %+v, %v", m, err)
 	}
 	want := memory{Lease: "u", Known: Known{Primary: Second, InSync: First, Term: 4}}
-	if err := want.save(file); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, want.save(file))
 	if err := os.WriteFile(file+".new", []byte("{"), 0o600); err != nil { // a later one that was not written completely
 		t.Fatal(err)
 	}
@@ -64,9 +63,7 @@ func TestMemoryIsKept(t *testing.T) {
 		t.Errorf("%+v, %v", m, err)
 	}
 	for _, damaged := range []string{"", "{", `{"lease":"u","known":{"primary":"other","term":4}}`} {
-		if err := os.WriteFile(file, []byte(damaged), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, os.WriteFile(file, []byte(damaged), 0o600))
 		if m, err := recall(file); err == nil {
 			t.Errorf("%q passes for %+v", damaged, m)
 		}
@@ -132,9 +129,7 @@ func TestRecordIsNotKept(t *testing.T) {
 	if !errors.Is(err, fs.ErrNotExist) || a.local.mode != Stopped {
 		t.Errorf("acted without a memory: %s, %v", a.local.mode, err)
 	}
-	if err := os.Mkdir(files.Dir, 0o700); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.Mkdir(files.Dir, 0o700))
 	if v := a.look(t.Context()); !v.Reached || v.Unkept != "" || v.Known.Term != 5 {
 		t.Errorf("%+v", v)
 	}

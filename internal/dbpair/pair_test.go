@@ -30,6 +30,7 @@ import (
 	"yunion.io/x/ocadm/internal/pki"
 	"yunion.io/x/ocadm/test/freeport"
 	"yunion.io/x/ocadm/test/mariadb"
+	"yunion.io/x/ocadm/test/require"
 )
 
 const (
@@ -72,9 +73,7 @@ func newPair(t *testing.T) *pair {
 	if errors.Is(err, mariadb.ErrNotInstalled) && os.Getenv("OCADM_TEST_REQUIRE") != "1" {
 		t.Skip(err)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if programs.MySQL {
 		t.Skip("the embedded database is MariaDB")
 	}
@@ -106,9 +105,7 @@ func newPair(t *testing.T) *pair {
 func (p *pair) newNode(name string, programs mariadb.Programs) *node {
 	p.t.Helper()
 	dir, err := os.MkdirTemp("", "ocadm-db-") // the path of a socket must be short
-	if err != nil {
-		p.t.Fatal(err)
-	}
+	require.NoError(p.t, err)
 	p.t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	n := &node{name: name, dir: dir}
 	if n.port, err = freeport.Take("127.0.0.1"); err != nil {
@@ -118,22 +115,16 @@ func (p *pair) newNode(name string, programs mariadb.Programs) *node {
 		p.t.Fatal(err)
 	}
 	me, err := user.Current()
-	if err != nil {
-		p.t.Fatal(err)
-	}
+	require.NoError(p.t, err)
 	for _, d := range []string{"tmp", "run", "volume"} {
-		if err := os.Mkdir(filepath.Join(dir, d), 0o700); err != nil {
-			p.t.Fatal(err)
-		}
+		require.NoError(p.t, os.Mkdir(filepath.Join(dir, d), 0o700))
 	}
 	tmp, init := "--tmpdir="+filepath.Join(dir, "tmp"), filepath.Join(dir, "init.sql")
 	sql := "SET SESSION sql_log_bin = 0;\nDELETE FROM mysql.global_priv WHERE User = 'root' AND Host NOT IN ('localhost', '%');\nFLUSH PRIVILEGES;\nCREATE USER IF NOT EXISTS 'root'@'%' IDENTIFIED BY '" + password + "';\nGRANT ALL PRIVILEGES ON *.* TO 'root'@'%' WITH GRANT OPTION;\n" +
 		"ALTER USER 'root'@'localhost' IDENTIFIED BY '" + password + "';\n" +
 		"CREATE USER IF NOT EXISTS 'ocadm-replica'@'%' IDENTIFIED BY 'r' REQUIRE SSL;\nGRANT REPLICATION SLAVE ON *.* TO 'ocadm-replica'@'%';\n" +
 		"DELETE FROM mysql.global_priv WHERE User = '';\nFLUSH PRIVILEGES;\n"
-	if err := os.WriteFile(init, []byte(sql), 0o600); err != nil {
-		p.t.Fatal(err)
-	}
+	require.NoError(p.t, os.WriteFile(init, []byte(sql), 0o600))
 	n.programs.Server = append(programs.Daemon, "--user="+me.Username, tmp, "--pid-file="+filepath.Join(dir, "run", "pid"), "--bind-address=127.0.0.1",
 		fmt.Sprintf("--port=%d", n.port), "--skip-name-resolve", "--innodb-buffer-pool-size=64M", "--performance-schema=OFF", "--init-file="+init)
 	install := append(programs.Install, "--user="+me.Username, tmp)
@@ -153,9 +144,7 @@ func (p *pair) on(name string) {
 	n := p.nodes[name]
 	ctx, cancel := context.WithCancel(context.Background())
 	log, err := os.OpenFile(filepath.Join(n.dir, "server.log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
-	if err != nil {
-		p.t.Fatal(err)
-	}
+	require.NoError(p.t, err)
 	run := filepath.Join(n.dir, "run")
 	n.unreached.Store(false)
 	n.link.cut(false)
@@ -226,9 +215,7 @@ func (w writer) Write(b []byte) (int, error) {
 func (p *pair) record() dbpair.Record {
 	p.t.Helper()
 	l := &coordinationv1.Lease{}
-	if err := p.kube.Get(p.t.Context(), client.ObjectKey{Namespace: namespace, Name: dbpair.RecordName}, l); err != nil {
-		p.t.Fatal(err)
-	}
+	require.NoError(p.t, p.kube.Get(p.t.Context(), client.ObjectKey{Namespace: namespace, Name: dbpair.RecordName}, l))
 	return dbpair.ReadRecord(l)
 }
 
@@ -237,9 +224,7 @@ func (p *pair) ask(change func(*dbpair.Record)) {
 	p.t.Helper()
 	for {
 		l := &coordinationv1.Lease{}
-		if err := p.kube.Get(p.t.Context(), client.ObjectKey{Namespace: namespace, Name: dbpair.RecordName}, l); err != nil {
-			p.t.Fatal(err)
-		}
+		require.NoError(p.t, p.kube.Get(p.t.Context(), client.ObjectKey{Namespace: namespace, Name: dbpair.RecordName}, l))
 		r := dbpair.ReadRecord(l)
 		change(&r)
 		r.Write(l)
@@ -252,13 +237,9 @@ func (p *pair) ask(change func(*dbpair.Record)) {
 func (p *pair) member(server string) dbpair.Member {
 	p.t.Helper()
 	l := &coordinationv1.Lease{}
-	if err := p.kube.Get(p.t.Context(), client.ObjectKey{Namespace: namespace, Name: dbpair.MemberName(server)}, l); err != nil {
-		p.t.Fatal(err)
-	}
+	require.NoError(p.t, p.kube.Get(p.t.Context(), client.ObjectKey{Namespace: namespace, Name: dbpair.MemberName(server)}, l))
 	m, err := dbpair.ReadMember(l)
-	if err != nil {
-		p.t.Fatal(err)
-	}
+	require.NoError(p.t, err)
 	return m
 }
 
@@ -330,26 +311,18 @@ func (p *pair) must(server, statement string) {
 func (p *pair) numbers(server string) map[int]bool {
 	p.t.Helper()
 	db, err := p.open(p.t.Context(), server)
-	if err != nil {
-		p.t.Fatal(err)
-	}
+	require.NoError(p.t, err)
 	defer db.Close()
 	conn, err := db.Conn(p.t.Context())
-	if err != nil {
-		p.t.Fatal(err)
-	}
+	require.NoError(p.t, err)
 	defer conn.Close()
 	rows, err := conn.QueryContext(p.t.Context(), "SELECT i FROM t.n")
-	if err != nil {
-		p.t.Fatal(err)
-	}
+	require.NoError(p.t, err)
 	defer rows.Close()
 	out := map[int]bool{}
 	for rows.Next() {
 		var i int
-		if err := rows.Scan(&i); err != nil {
-			p.t.Fatal(err)
-		}
+		require.NoError(p.t, rows.Scan(&i))
 		out[i] = true
 	}
 	return out

@@ -9,29 +9,24 @@ import (
 
 	"yunion.io/x/ocadm/internal/mysql"
 	"yunion.io/x/ocadm/internal/pki"
+	"yunion.io/x/ocadm/test/require"
 )
 
 // A requested copy that cannot begin, because the primary is unreachable for a moment, is requested until it has begun.
 func TestCopyRequestIsKept(t *testing.T) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	at, ok := ln.Addr().(*net.TCPAddr)
 	if err := ln.Close(); err != nil || !ok {
 		t.Fatal(err)
 	}
 	ca, err := pki.NewCA(time.Now(), "x", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	a, _ := agentOn(t, Record{Primary: First, Term: 3, Copy: Second}, func() error { return nil })
 	a.me = Second
 	a.copier.remote.source = mysql.Source{Host: "127.0.0.1", Port: at.Port} // nothing listens there
 	a.copier.remote.certs = &certificates{authority: ca}
-	if err := a.local.files.confirm(); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, a.local.files.confirm())
 	for range 2 {
 		v := a.look(t.Context())
 		if d := Decide(v); d.Act != Copy || a.follow(t.Context(), v.Server, d) == nil {

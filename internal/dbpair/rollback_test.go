@@ -11,6 +11,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"yunion.io/x/ocadm/internal/dbpair"
+	"yunion.io/x/ocadm/test/require"
 )
 
 // snapshot returns the objects of the pair in etcd.
@@ -18,9 +19,7 @@ func (p *pair) snapshot() []client.Object {
 	p.t.Helper()
 	var out []client.Object
 	take := func(o client.Object, name string) {
-		if err := p.kube.Get(p.t.Context(), client.ObjectKey{Namespace: namespace, Name: name}, o); err != nil {
-			p.t.Fatal(err)
-		}
+		require.NoError(p.t, p.kube.Get(p.t.Context(), client.ObjectKey{Namespace: namespace, Name: name}, o))
 		out = append(out, o)
 	}
 	take(&coordinationv1.Lease{}, dbpair.RecordName)
@@ -42,9 +41,7 @@ func (p *pair) restore(objs []client.Object, mark bool) {
 		}
 		for {
 			now, _ := o.DeepCopyObject().(client.Object)
-			if err := p.kube.Get(p.t.Context(), client.ObjectKeyFromObject(o), now); err != nil {
-				p.t.Fatal(err)
-			}
+			require.NoError(p.t, p.kube.Get(p.t.Context(), client.ObjectKeyFromObject(o), now))
 			o.SetResourceVersion(now.GetResourceVersion())
 			if p.kube.Update(p.t.Context(), o) == nil {
 				break

@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"yunion.io/x/ocadm/internal/dbpair"
+	"yunion.io/x/ocadm/test/require"
 )
 
 // TestPair plays the events in the life of two nodes, with real servers and agents.
@@ -287,9 +288,7 @@ func TestPairReplicaLosesPower(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		err := p.execute(ctx, dbpair.First, fmt.Sprintf("INSERT INTO t.n VALUES (%d)", i))
 		cancel()
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		if took := time.Since(began); waits && took > 2*quick().Silence/3 {
 			stalls = append(stalls, took)
 		}

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"yunion.io/x/ocadm/internal/pki"
+	"yunion.io/x/ocadm/test/require"
 )
 
 // Wherever it is interrupted, the data of the server is kept, and an empty directory does not pass for a complete copy.
@@ -27,12 +28,8 @@ func TestEmptyCutOff(t *testing.T) {
 		dir := t.TempDir()
 		for _, f := range files {
 			f = filepath.Join(dir, f)
-			if err := os.MkdirAll(filepath.Dir(f), 0o700); err != nil {
-				t.Fatal(err)
-			}
-			if err := os.WriteFile(f, nil, 0o600); err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, os.MkdirAll(filepath.Dir(f), 0o700))
+			require.NoError(t, os.WriteFile(f, nil, 0o600))
 		}
 		f := Files{Dir: dir}
 		err := f.empty(t.Context(), Programs{Install: []string{"true"}})
@@ -51,9 +48,7 @@ func certified(t *testing.T, ca pki.Pair) *certificates {
 	dir := t.TempDir()
 	c := &certificates{name: First, authority: ca, names: []string{"server"}, files: Files{
 		CA: filepath.Join(dir, "ca.crt"), Certificate: filepath.Join(dir, "tls.crt"), Key: filepath.Join(dir, "tls.key")}}
-	if err := c.ensure(); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, c.ensure())
 	return c
 }
 
@@ -61,18 +56,12 @@ func certified(t *testing.T, ca pki.Pair) *certificates {
 func TestAuthorityOfLongAgo(t *testing.T) {
 	now := time.Now()
 	ca, err := pki.NewCA(now.Add(-pki.CALifetime-24*time.Hour), "ocadm-mysql", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	c := certified(t, ca)
 	raw, err := os.ReadFile(c.files.Certificate)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	certs, err := pki.ParseCerts(raw)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	roots := x509.NewCertPool()
 	roots.AddCert(c.authority.Cert)
 	if _, err := certs[0].Verify(x509.VerifyOptions{DNSName: "server", Roots: roots}); err != nil {
@@ -86,30 +75,18 @@ func TestAuthorityOfLongAgo(t *testing.T) {
 // An agent that was killed while writing a certificate leaves files that do not match. The server would not start with them.
 func TestCertificateCutOff(t *testing.T) {
 	ca, err := pki.NewCA(time.Now(), "ocadm-mysql", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	c := certified(t, ca)
 	whole, err := os.ReadFile(c.files.Certificate)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := c.ensure(); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
+	require.NoError(t, c.ensure())
 	if again, err := os.ReadFile(c.files.Certificate); err != nil || !bytes.Equal(again, whole) {
 		t.Errorf("a good certificate is recreated, %v", err)
 	}
 	other, err := pki.Issue(ca, pki.Request{CommonName: "other", NotBefore: time.Now(), Small: true})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(c.files.Certificate, other.CertPEM(), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := c.ensure(); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(c.files.Certificate, other.CertPEM(), 0o600))
+	require.NoError(t, c.ensure())
 	if _, err := tls.LoadX509KeyPair(c.files.Certificate, c.files.Key); err != nil {
 		t.Error(err)
 	}

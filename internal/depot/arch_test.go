@@ -11,6 +11,7 @@ import (
 
 	"yunion.io/x/ocadm/internal/bundle/imagetest"
 	"yunion.io/x/ocadm/internal/fetch"
+	"yunion.io/x/ocadm/test/require"
 )
 
 // Images that a node pulled for its architecture never replace a bundle's for several, however late they were stored.
@@ -23,9 +24,7 @@ func TestNodeRootCountsLast(t *testing.T) {
 		{Name: "ocadm-v1", Images: map[string]v1.Descriptor{"ocadm": ofBundle}},
 	} {
 		r.Since = time.Unix(int64(i), 0)
-		if err := s.SetRoot(t.Context(), r); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, s.SetRoot(t.Context(), r))
 	}
 	c, err := s.Contents(t.Context())
 	if err != nil || len(c.Images) != 3 || c.Images["both"].Digest != ofBundle.Digest || c.Images["alone"].Digest != ofNode.Digest {
@@ -39,21 +38,15 @@ func TestArchitectureOfTheConfig(t *testing.T) {
 	images := map[string]v1.Descriptor{}
 	for _, arch := range []string{"amd64", "arm64", "lost"} {
 		d, err := store.AddImage(t.Context(), imagetest.Image(t, arch, imagetest.Layer(t, 1)))
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		images[arch] = d
 	}
-	if err := store.SetRoot(t.Context(), Root{Name: NodeRoot, Images: images}); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, store.SetRoot(t.Context(), Root{Name: NodeRoot, Images: images}))
 	file, err := store.blobFile(images["lost"].Digest)
 	if err == nil {
 		err = os.Remove(file)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	s := listen(t, store, nil)
 	r, err := NewClient(s.URL, goodToken, fetch.Fetcher{Client: s.browser(nil)}).Remote(t.Context(), "arm64")
 	if err != nil || len(r.manifests) != 2 || r.manifests["arm64"].Size == 0 || r.manifests["lost"].Size == 0 {

@@ -10,6 +10,8 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
+
+	"yunion.io/x/ocadm/test/require"
 )
 
 // nodes is the number of machines that join concurrently.
@@ -36,9 +38,7 @@ func joinAll(tb testing.TB, s *site, names []string) (perNode int64) {
 			}))
 		})
 	}
-	if err := g.Wait(); err != nil {
-		tb.Fatal(err)
-	}
+	require.NoError(tb, g.Wait())
 	for _, n := range got {
 		if n != got[0] {
 			tb.Fatalf("the nodes got %v bytes", got)
@@ -55,25 +55,19 @@ func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
 func stocked(tb testing.TB, images int, size int64) (*Store, []string) {
 	tb.Helper()
 	s, err := Open(tb.TempDir(), 0)
-	if err != nil {
-		tb.Fatal(err)
-	}
+	require.NoError(tb, err)
 	r := Root{Name: "bundle", Images: map[string]v1.Descriptor{}}
 	var names []string
 	for i := range images {
 		img, err := random.Image(size/int64(images), 1)
-		if err != nil {
-			tb.Fatal(err)
-		}
+		require.NoError(tb, err)
 		name := "registry.example/image:v" + string(rune('a'+i))
 		if r.Images[name], err = s.AddImage(tb.Context(), img); err != nil {
 			tb.Fatal(err)
 		}
 		names = append(names, name)
 	}
-	if err := s.SetRoot(tb.Context(), r); err != nil {
-		tb.Fatal(err)
-	}
+	require.NoError(tb, s.SetRoot(tb.Context(), r))
 	return s, names
 }
 

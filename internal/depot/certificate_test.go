@@ -14,20 +14,17 @@ import (
 
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/internal/pki"
+	"yunion.io/x/ocadm/test/require"
 )
 
 func issuerIn(t *testing.T, ca pki.Pair, names ...string) Issuer {
 	t.Helper()
 	dir := t.TempDir()
 	key, err := ca.KeyPEM()
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	i := Issuer{CACert: filepath.Join(dir, "ca.crt"), CAKey: filepath.Join(dir, "ca.key"), File: filepath.Join(dir, "serving.pem"), Names: names}
 	for file, data := range map[string][]byte{i.CACert: ca.CertPEM(), i.CAKey: key} {
-		if err := os.WriteFile(file, data, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, os.WriteFile(file, data, 0o600))
 	}
 	return i
 }
@@ -35,13 +32,9 @@ func issuerIn(t *testing.T, ca pki.Pair, names ...string) Issuer {
 func (i Issuer) serial(t *testing.T) string {
 	t.Helper()
 	raw, err := os.ReadFile(i.File)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	p, err := pki.ParsePair(raw, raw)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return p.Cert.SerialNumber.String()
 }
 
@@ -73,9 +66,7 @@ func TestIssuer(t *testing.T) {
 		t.Error("another name, the same certificate")
 	}
 	renewed(now.Add(pki.LeafLifetime/3*2+time.Hour), true) // long before it expires
-	if err := os.WriteFile(i.File, []byte("damaged"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.WriteFile(i.File, []byte("damaged"), 0o600))
 	renewed(now, true)
 	i.CACert, i.CAKey = func() (string, string) { o := issuerIn(t, authority(t)); return o.CACert, o.CAKey }()
 	renewed(now, true)
@@ -85,9 +76,7 @@ func TestIssuer(t *testing.T) {
 func TestIssuerWithoutKey(t *testing.T) {
 	now := time.Now()
 	i := issuerIn(t, authority(t), "node1")
-	if err := os.Rename(i.CAKey, i.CAKey+".away"); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.Rename(i.CAKey, i.CAKey+".away"))
 	if _, err := i.Renew(now); len(finding.Of(err)) != 1 || finding.Of(err)[0].Code != CodeNoIssuer {
 		t.Errorf("without a certificate: %v", err)
 	}
@@ -120,9 +109,7 @@ func TestKeep(t *testing.T) {
 	kept = make(chan struct{})
 	var lc net.ListenConfig
 	l, err := lc.Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	ended := make(chan error, 1)
 	raw := ca.CertPEM()
 	go func() {
@@ -131,9 +118,7 @@ func TestKeep(t *testing.T) {
 	ask := func(of pki.Pair) (serial string, err error) {
 		c := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool(of), MinVersion: tls.VersionTLS12}, DisableKeepAlives: true}}
 		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://"+l.Addr().String()+AuthorityPath, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		res, err := c.Do(req)
 		if err != nil {
 			return "", err
@@ -181,9 +166,7 @@ func TestAuthorityPath(t *testing.T) {
 	}
 	file := filepath.Join(t.TempDir(), "ca.crt")
 	ca := authority(t)
-	if err := os.WriteFile(file, append([]byte("a comment\n"), ca.CertPEM()...), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.WriteFile(file, append([]byte("a comment\n"), ca.CertPEM()...), 0o600))
 	if raw, err := AuthorityPEM(file); err != nil || string(raw) != string(ca.CertPEM()) {
 		t.Errorf("%s, %v", raw, err)
 	}

@@ -10,6 +10,7 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 
 	"yunion.io/x/ocadm/internal/bundle/imagetest"
+	"yunion.io/x/ocadm/test/require"
 )
 
 // Roots that have an image for different architectures are served as one index. The latest wins for its architecture.
@@ -22,25 +23,19 @@ func TestContentsOfSeveralArchitectures(t *testing.T) {
 		if err == nil {
 			err = s.SetRoot(t.Context(), Root{Name: root, Images: map[string]v1.Descriptor{image: d}})
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		return d.Digest
 	}
 	served := func() (v1.Descriptor, map[string]v1.Hash) {
 		t.Helper()
 		c, err := s.Contents(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		d := c.Images[image]
 		if !d.MediaType.IsIndex() {
 			return d, nil
 		}
 		var index v1.IndexManifest
-		if err := s.read(t.Context(), d.Digest, &index); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, s.read(t.Context(), d.Digest, &index))
 		out := map[string]v1.Hash{}
 		for _, m := range index.Manifests {
 			out[m.Platform.Architecture] = m.Digest
@@ -74,17 +69,13 @@ func TestContentsOfSeveralArchitectures(t *testing.T) {
 	if err == nil {
 		err = os.Remove(file)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if c, err := reopen(t, s.dir).Contents(t.Context()); err != nil || c.Images[image].Digest != first.Digest {
 		t.Errorf("in another process: %v, %v", c.Images, err)
 	}
 	// With a full disk, the latest is served.
 	full := &Store{dir: s.dir, reserve: 1 << 62, sound: map[v1.Hash]stamp{}, roots: map[string]loaded{}}
-	if err := os.Remove(file); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.Remove(file))
 	if c, err := full.Contents(t.Context()); err != nil || c.Images[image].Digest != arm {
 		t.Errorf("without space: %v, %v", c.Images, err)
 	}

@@ -22,6 +22,7 @@ import (
 	"yunion.io/x/ocadm/internal/bundle"
 	"yunion.io/x/ocadm/internal/bundle/imagetest"
 	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/test/require"
 )
 
 const (
@@ -40,9 +41,7 @@ func newStore(t *testing.T) *Store {
 func reopen(t *testing.T, dir string) *Store {
 	t.Helper()
 	s, err := Open(dir, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return s
 }
 
@@ -55,13 +54,9 @@ func testBundle(t *testing.T) *bundle.Bundle {
 			return io.NopCloser(strings.NewReader(kubeletText)), nil
 		}}},
 		[]bundle.ImageSource{{Name: imageA, Image: imagetest.Image(t, "amd64", shared)}, {Name: imageB, Image: imagetest.Image(t, "amd64", shared, imagetest.Layer(t, 2))}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	b, err := bundle.Open(t.Context(), file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	t.Cleanup(func() { _ = b.Close() })
 	return b
 }
@@ -69,27 +64,21 @@ func testBundle(t *testing.T) *bundle.Bundle {
 func filled(t *testing.T) *Store {
 	t.Helper()
 	s := newStore(t)
-	if err := s.Fill(t.Context(), "v1", testBundle(t), nil); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, s.Fill(t.Context(), "v1", testBundle(t), nil))
 	return s
 }
 
 func hashOf(t *testing.T, text string) v1.Hash {
 	t.Helper()
 	h, _, err := v1.SHA256(strings.NewReader(text))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return h
 }
 
 func (s *Store) put(t *testing.T, text string) v1.Hash {
 	t.Helper()
 	h := hashOf(t, text)
-	if err := s.Put(t.Context(), h, int64(len(text)), strings.NewReader(text)); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, s.Put(t.Context(), h, int64(len(text)), strings.NewReader(text)))
 	return h
 }
 
@@ -109,9 +98,7 @@ func (s *Store) left(t *testing.T) (blobs, temps []string) {
 	t.Helper()
 	for dir, list := range map[string]*[]string{s.blobDir(): &blobs, s.tempDir(): &temps} {
 		entries, err := os.ReadDir(dir)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		for _, e := range entries {
 			*list = append(*list, e.Name())
 		}
@@ -156,9 +143,7 @@ func (iotestReader) Read([]byte) (int, error) { return 0, errors.New("broken") }
 func TestNoSpace(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "depot")
 	s, err := Open(dir, 1<<60)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	for name, err := range map[string]error{
 		"a blob":   s.Put(t.Context(), hashOf(t, "x"), 1, strings.NewReader("x")),
 		"a bundle": s.Fill(t.Context(), "v1", testBundle(t), nil),
@@ -210,15 +195,9 @@ func TestDamage(t *testing.T) {
 			}
 		}
 		file, err := s.blobFile(h)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(file, []byte("c0ntent"), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.Chtimes(file, time.Time{}, time.Unix(1, 0)); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
+		require.NoError(t, os.WriteFile(file, []byte("c0ntent"), 0o600))
+		require.NoError(t, os.Chtimes(file, time.Time{}, time.Unix(1, 0)))
 		if got, err := s.text(t, h); !errors.Is(err, ErrAbsent) {
 			t.Errorf("read before: %v; got %q, %v", read, got, err)
 		}
@@ -238,17 +217,13 @@ func TestFill(t *testing.T) {
 		}
 		done, total = d, n
 	}
-	if err := s.Fill(t.Context(), "v1", b, report); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, s.Fill(t.Context(), "v1", b, report))
 	if done == 0 || done != total {
 		t.Errorf("progress ended at %d of %d", done, total)
 	}
 	// Another process sees the same.
 	c, err := reopen(t, s.dir).Contents(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	want := map[string]File{kubelet: {Digest: hashOf(t, kubeletText), Size: int64(len(kubeletText)), Mode: 0o755}}
 	if d := cmp.Diff(want, c.Files); d != "" || len(c.Images) != 2 {
 		t.Errorf("%d images; files (-want +got):\n%s", len(c.Images), d)
@@ -272,14 +247,10 @@ func TestFill(t *testing.T) {
 func TestFillFromADamagedBundle(t *testing.T) {
 	s, b := newStore(t), testBundle(t)
 	raw, err := os.ReadFile(b.Name())
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	i := bytes.Index(raw, []byte(`"rootfs"`))
 	raw[i+1] = 'R'
-	if err := os.WriteFile(b.Name(), raw, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.WriteFile(b.Name(), raw, 0o600))
 	if err := s.Fill(t.Context(), "v1", b, nil); err == nil {
 		t.Error("it was filled")
 	}
@@ -301,14 +272,10 @@ func TestRoots(t *testing.T) {
 	// The later root determines the meaning of a name.
 	old, later := File{Digest: s.put(t, "old"), Size: 3}, File{Digest: s.put(t, "later"), Size: 5}
 	for _, r := range []Root{{Name: "b", Since: time.Now().Add(time.Hour), Files: map[string]File{"f": old}}, {Name: "a", Files: map[string]File{"f": later, "only": later}}} {
-		if err := s.SetRoot(t.Context(), r); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, s.SetRoot(t.Context(), r))
 	}
 	c, err := s.Contents(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if d := cmp.Diff(map[string]File{"f": later, "only": later}, c.Files); d != "" {
 		t.Errorf("(-want +got):\n%s", d)
 	}
@@ -317,12 +284,8 @@ func TestRoots(t *testing.T) {
 func TestCollect(t *testing.T) {
 	s := filled(t)
 	d, err := s.AddImage(t.Context(), imagetest.Image(t, "amd64", imagetest.Layer(t, 1), imagetest.Layer(t, 3)))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := s.SetRoot(t.Context(), Root{Name: "v2", Images: map[string]v1.Descriptor{"registry.example/c:v2": d}}); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
+	require.NoError(t, s.SetRoot(t.Context(), Root{Name: "v2", Images: map[string]v1.Descriptor{"registry.example/c:v2": d}}))
 	loose := s.put(t, "of a fill that is under way")
 	all, _ := s.left(t)
 	if freed, err := s.collect(t.Context(), []string{"v2"}, time.Hour); err != nil || freed > 0 {
@@ -359,12 +322,8 @@ func TestPutRenews(t *testing.T) {
 		t.Fatal(err)
 	}
 	file, err := s.blobFile(h)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Chtimes(file, time.Time{}, time.Unix(1, 0)); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
+	require.NoError(t, os.Chtimes(file, time.Time{}, time.Unix(1, 0)))
 	s.put(t, "text")
 	if freed, err := s.collect(t.Context(), nil, time.Hour); err != nil || freed > 0 {
 		t.Errorf("freed %d, %v", freed, err)

@@ -16,15 +16,14 @@ import (
 
 	"yunion.io/x/ocadm/internal/bundle"
 	"yunion.io/x/ocadm/internal/bundle/imagetest"
+	"yunion.io/x/ocadm/test/require"
 )
 
 // A killed process's leftovers are removed when the depot is opened again; what another process is writing is not.
 func TestLeftovers(t *testing.T) {
 	s := newStore(t)
 	left := filepath.Join(s.tempDir(), "blob-1")
-	if err := os.WriteFile(left, []byte("half"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.WriteFile(left, []byte("half"), 0o600))
 	r, w := io.Pipe()
 	stored := make(chan error)
 	go func() { stored <- s.Put(t.Context(), hashOf(t, "whole"), 5, r) }()
@@ -57,13 +56,9 @@ func TestFillForSeveralPlatforms(t *testing.T) {
 		})
 	}
 	file := filepath.Join(t.TempDir(), "test.bundle")
-	if err := bundle.Build(t.Context(), file, spec); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, bundle.Build(t.Context(), file, spec))
 	b, err := bundle.Open(t.Context(), file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	t.Cleanup(func() { _ = b.Close() })
 	s := newStore(t)
 	var done, total int64
@@ -73,18 +68,14 @@ func TestFillForSeveralPlatforms(t *testing.T) {
 		}
 	}
 	c, err := s.Contents(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	for _, arch := range []string{"amd64", "arm64"} {
 		if got, err := s.text(t, c.Files["linux/"+arch+"/usr/local/bin/kubelet"].Digest); got != "kubelet for "+arch {
 			t.Errorf("%q, %v", got, err)
 		}
 	}
 	raw, err := s.text(t, c.Images[image].Digest)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	var index v1.IndexManifest
 	if err := json.Unmarshal([]byte(raw), &index); err != nil || len(index.Manifests) != 2 || !c.Images[image].MediaType.IsIndex() {
 		t.Fatalf("%v: %s", err, raw)

@@ -31,6 +31,7 @@ import (
 	"yunion.io/x/ocadm/internal/fetch"
 	"yunion.io/x/ocadm/internal/images"
 	"yunion.io/x/ocadm/internal/registry"
+	"yunion.io/x/ocadm/test/require"
 )
 
 // hub is a registry that requires a login. It counts requests.
@@ -99,9 +100,7 @@ func (h *hub) put(t *testing.T, image string, write func(name.Tag) error) {
 	t.Helper()
 	ref := images.Split(image)
 	repository, tag := ref.Repository, ref.Tag
-	if err := write(h.push.Repo(strings.Split(repository, "/")...).Tag(tag)); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, write(h.push.Repo(strings.Split(repository, "/")...).Tag(tag)))
 }
 
 func (h *hub) image(t *testing.T, image string, layer v1.Layer) v1.Hash {
@@ -109,9 +108,7 @@ func (h *hub) image(t *testing.T, image string, layer v1.Layer) v1.Hash {
 	img := imagetest.Image(t, "amd64", layer)
 	h.put(t, image, func(tag name.Tag) error { return remote.Write(tag, img) })
 	d, err := img.Digest()
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return d
 }
 
@@ -169,17 +166,13 @@ func (p *through) upstream(t *testing.T) *Upstream {
 func (p *through) client(t *testing.T, group string) *http.Client {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	template := &x509.Certificate{
 		SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: "system:node:n1", Organization: []string{group}}, NotBefore: time.Now().Add(-time.Hour),
 		NotAfter: time.Now().Add(time.Hour), KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
 	}
 	raw, err := x509.CreateCertificate(rand.Reader, template, p.ca.Cert, key.Public(), p.ca.Key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return p.browser(&tls.Certificate{Certificate: [][]byte{raw}, PrivateKey: key})
 }
 
@@ -211,9 +204,7 @@ func (p *through) copyAll(t *testing.T) (copied []string) {
 func (p *through) pulled(t *testing.T, repository, ref string) error {
 	t.Helper()
 	depot, err := name.NewRegistry(strings.TrimPrefix(p.URL, "https://"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	there := depot.Repo(strings.Split(repository, "/")...).Tag(ref)
 	img, err := remote.Image(there, remote.WithTransport(withNamespace{p.nodes.Transport}), remote.WithPlatform(v1.Platform{OS: "linux", Architecture: "amd64"}))
 	if err != nil {

@@ -11,6 +11,7 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 
 	"yunion.io/x/ocadm/internal/bundle/imagetest"
+	"yunion.io/x/ocadm/test/require"
 )
 
 func TestInForce(t *testing.T) {
@@ -38,14 +39,10 @@ func TestInForceOfAnotherDepot(t *testing.T) {
 	images := map[string]v1.Descriptor{}
 	for i, name := range []string{"r.example/host:v1", "r.example/host:v2"} {
 		d, err := s.AddImage(t.Context(), imagetest.Image(t, "amd64", imagetest.Layer(t, int64(i))))
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		images[name] = d
 	}
-	if err := s.SetRoot(t.Context(), Root{Name: "x", Images: images}); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, s.SetRoot(t.Context(), Root{Name: "x", Images: images}))
 	site := listen(t, s, nil)
 	for _, tt := range []struct {
 		used []string

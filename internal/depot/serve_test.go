@@ -31,6 +31,7 @@ import (
 
 	"yunion.io/x/ocadm/internal/fetch"
 	"yunion.io/x/ocadm/internal/pki"
+	"yunion.io/x/ocadm/test/require"
 )
 
 const (
@@ -47,13 +48,9 @@ type site struct {
 func authority(t testing.TB) pki.Pair {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	ca, err := pki.NewCA(time.Now(), "kubernetes", key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return ca
 }
 
@@ -61,9 +58,7 @@ func issue(t testing.TB, ca pki.Pair, r pki.Request) *tls.Certificate {
 	t.Helper()
 	r.Small = true
 	p, err := pki.Issue(ca, r)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return &tls.Certificate{Certificate: [][]byte{p.Cert.Raw}, PrivateKey: p.Key}
 }
 
@@ -117,9 +112,7 @@ func (s *site) node(t *testing.T, ca pki.Pair, notBefore, notAfter time.Time) *h
 func (s *site) ask(t *testing.T, c *http.Client, method, path, authorization string, header ...string) (*http.Response, string) {
 	t.Helper()
 	r, err := http.NewRequestWithContext(t.Context(), method, s.URL+path, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if authorization != "" {
 		r.Header.Set("Authorization", authorization)
 	}
@@ -127,14 +120,10 @@ func (s *site) ask(t *testing.T, c *http.Client, method, path, authorization str
 		r.Header.Set(header[i], header[i+1])
 	}
 	res, err := c.Do(r)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer res.Body.Close()
 	body, err := io.ReadAll(res.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return res, string(body)
 }
 
@@ -226,9 +215,7 @@ func TestServe(t *testing.T) {
 	store := filled(t)
 	s := listen(t, store, nil)
 	c, err := store.Contents(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	manifest, file := c.Images[imageA], c.Files[kubelet]
 	for _, tc := range []struct {
 		method, path string
@@ -274,14 +261,10 @@ func TestRegistryClientPulls(t *testing.T) {
 	host := strings.TrimPrefix(s.URL, "https://")
 	for _, image := range []string{imageA, imageB} {
 		ref, err := name.ParseReference(host + "/" + image)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		img, err := remote.Image(ref, remote.WithContext(t.Context()), remote.WithTransport(s.browser(nil).Transport),
 			remote.WithAuth(&authn.Basic{Username: "node", Password: goodToken}))
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		if err := validate.Image(img); err != nil {
 			t.Errorf("%s: %v", image, err)
 		}
@@ -294,12 +277,8 @@ func TestDamagedBlobIsAbsent(t *testing.T) {
 	s := listen(t, store, nil)
 	h := hashOf(t, kubeletText)
 	file, err := store.blobFile(h)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(file, bytes.Repeat([]byte("x"), len(kubeletText)), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(file, bytes.Repeat([]byte("x"), len(kubeletText)), 0o600))
 	if res, body := s.ask(t, s.browser(nil), "GET", blobPrefix+h.String(), "Bearer "+goodToken); res.StatusCode != http.StatusNotFound || strings.Contains(body, "xx") {
 		t.Errorf("%s %.40q", res.Status, body)
 	}
@@ -338,8 +317,6 @@ func FuzzParse(f *testing.F) {
 func reopenFuzz(f *testing.F) *Store {
 	f.Helper()
 	s, err := Open(f.TempDir(), 0)
-	if err != nil {
-		f.Fatal(err)
-	}
+	require.NoError(f, err)
 	return s
 }

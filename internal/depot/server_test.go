@@ -29,22 +29,17 @@ import (
 	"yunion.io/x/ocadm/internal/bundle"
 	"yunion.io/x/ocadm/internal/bundle/imagetest"
 	"yunion.io/x/ocadm/internal/pki"
+	"yunion.io/x/ocadm/test/require"
 )
 
 func writePair(t *testing.T, dir string, cert *tls.Certificate, modified time.Time) (certFile, keyFile string) {
 	t.Helper()
 	der, err := x509.MarshalPKCS8PrivateKey(cert.PrivateKey)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	certFile, keyFile = filepath.Join(dir, "s.crt"), filepath.Join(dir, "s.key")
 	for file, block := range map[string]*pem.Block{certFile: {Type: "CERTIFICATE", Bytes: cert.Certificate[0]}, keyFile: {Type: "PRIVATE KEY", Bytes: der}} {
-		if err := os.WriteFile(file, pem.EncodeToMemory(block), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.Chtimes(file, modified, modified); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, os.WriteFile(file, pem.EncodeToMemory(block), 0o600))
+		require.NoError(t, os.Chtimes(file, modified, modified))
 	}
 	return certFile, keyFile
 }
@@ -57,9 +52,7 @@ func TestListen(t *testing.T) {
 	certFile, keyFile := writePair(t, dir, issue(t, ca, request), time.Unix(1, 0))
 	var lc net.ListenConfig
 	l, err := lc.Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() {
@@ -68,13 +61,9 @@ func TestListen(t *testing.T) {
 	shown := func() string {
 		c := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool(ca), MinVersion: tls.VersionTLS12}, DisableKeepAlives: true}}
 		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://"+l.Addr().String()+HealthPath, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		res, err := c.Do(req)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		defer res.Body.Close()
 		if res.StatusCode != http.StatusOK {
 			t.Errorf("%s answers %s", HealthPath, res.Status)
@@ -89,9 +78,7 @@ func TestListen(t *testing.T) {
 	if got := shown(); got != "second" {
 		t.Errorf("shows %s after the renewal", got)
 	}
-	if err := os.WriteFile(keyFile, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.WriteFile(keyFile, nil, 0o600))
 	if got := shown(); got != "second" {
 		t.Errorf("shows %s with a damaged key", got)
 	}
@@ -106,9 +93,7 @@ func TestInvalidCertificateFiles(t *testing.T) {
 		t.Error("a certificate that is not there was read")
 	}
 	file := filepath.Join(t.TempDir(), "ca.crt")
-	if err := os.WriteFile(file, []byte("none"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.WriteFile(file, []byte("none"), 0o600))
 	if _, err := Authorities(file); err == nil {
 		t.Error("a file without certificates was read")
 	}
@@ -191,14 +176,10 @@ func TestGroups(t *testing.T) {
 func TestAddArchive(t *testing.T) {
 	const name = "registry.example/a:v1"
 	var archive strings.Builder
-	if err := bundle.WriteImage(t.Context(), &archive, bundle.ImageSource{Name: name, Image: imagetest.Image(t, "amd64", imagetest.Layer(t, 1))}); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, bundle.WriteImage(t.Context(), &archive, bundle.ImageSource{Name: name, Image: imagetest.Image(t, "amd64", imagetest.Layer(t, 1))}))
 	s := newStore(t)
 	images, err := s.AddArchive(t.Context(), strings.NewReader(archive.String()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if err := s.SetRoot(t.Context(), Root{Name: "node", Images: images}); err != nil || len(images) != 1 || images[name].Size == 0 {
 		t.Errorf("images %v, %v", images, err)
 	}
@@ -211,18 +192,12 @@ func TestAddArchive(t *testing.T) {
 func TestIndexOfOneArchitecture(t *testing.T) {
 	s := newStore(t)
 	have, err := s.AddImage(t.Context(), imagetest.Image(t, "amd64", imagetest.Layer(t, 1)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	other := v1.Descriptor{MediaType: have.MediaType, Digest: hashOf(t, "of arm64"), Size: 1}
 	raw, err := json.Marshal(v1.IndexManifest{SchemaVersion: 2, MediaType: types.OCIImageIndex, Manifests: []v1.Descriptor{other, have}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	index := v1.Descriptor{MediaType: types.OCIImageIndex, Digest: s.put(t, string(raw)), Size: int64(len(raw))}
-	if err := s.SetRoot(t.Context(), Root{Name: "node", Images: map[string]v1.Descriptor{"registry.example/a:v1": index}}); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, s.SetRoot(t.Context(), Root{Name: "node", Images: map[string]v1.Descriptor{"registry.example/a:v1": index}}))
 	if _, err := s.collect(t.Context(), []string{"node"}, -time.Hour); err != nil {
 		t.Fatal(err)
 	}

@@ -14,20 +14,17 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 
 	"yunion.io/x/ocadm/internal/bundle/imagetest"
+	"yunion.io/x/ocadm/test/require"
 )
 
 // Roots share blobs, so the sum of their sizes exceeds the space used.
 func TestStatus(t *testing.T) {
 	s := filled(t)
 	roots, err := s.Roots()
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	copied := roots[0]
 	copied.Name, copied.Since = "v2", time.Time{}
-	if err := s.SetRoot(t.Context(), copied); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, s.SetRoot(t.Context(), copied))
 	st, err := s.Status(t.Context())
 	if err != nil || len(st.Roots) != 2 || st.Free == 0 || st.Roots[0].Name != "v2" {
 		t.Fatalf("%+v, %v", st, err)
@@ -41,9 +38,7 @@ func TestStatus(t *testing.T) {
 	if err == nil {
 		err = os.Remove(file)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if st, err = s.Status(t.Context()); err != nil || st.Roots[0].Complete {
 		t.Errorf("without a manifest: %+v, %v", st, err)
 	}
@@ -66,9 +61,7 @@ func TestUnused(t *testing.T) {
 		{"ocadm-v1", "ocadm", map[string]v1.Descriptor{"ocadm:v1": d}}, {"ocadm-v2", "ocadm", map[string]v1.Descriptor{"ocadm:v2": d}},
 		{"node-1", "node 1", map[string]v1.Descriptor{"alone": d}}, {"one", "", map[string]v1.Descriptor{"single": d}}, {"two", "", map[string]v1.Descriptor{"used alone": d}},
 	} {
-		if err := s.SetRoot(t.Context(), Root{Name: r.name, Series: r.series, Since: time.Unix(int64(-i), 0), Images: r.images}); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, s.SetRoot(t.Context(), Root{Name: r.name, Series: r.series, Since: time.Unix(int64(-i), 0), Images: r.images}))
 	}
 	unused, kept, err := s.Unused(t.Context(), Cluster{Uses: func(i string) bool {
 		return i == "used" || i == "pause" || i == "used alone" || i == pinned.Digest.String()
@@ -88,14 +81,10 @@ func TestUnusedOfSeveralArchitectures(t *testing.T) {
 	for _, version := range []string{"v1", "v2"} {
 		for _, arch := range []string{"amd64", "arm64"} {
 			d, err := s.AddImage(t.Context(), imagetest.Image(t, arch, imagetest.Layer(t, int64(len(version+arch)))))
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			r := Root{Name: "bundle-" + version + "-" + arch, Series: BundleSeries("linux/" + arch),
 				Images: map[string]v1.Descriptor{"registry.example/region:" + version: d}}
-			if err := s.SetRoot(t.Context(), r); err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, s.SetRoot(t.Context(), r))
 		}
 	}
 	if _, _, _, err := s.Prune(t.Context(), Cluster{Uses: func(i string) bool { return i == image }}, 0); err != nil {
@@ -122,9 +111,7 @@ func TestUnusedOfNodesThatLeft(t *testing.T) {
 		if r.Series = NodeSeries(node); !ok {
 			r.Series = "bundle"
 		}
-		if err := s.SetRoot(t.Context(), r); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, s.SetRoot(t.Context(), r))
 	}
 	c := Cluster{Uses: func(image string) bool { return image == "used" }, Left: func(node string) bool { return node != "stays" }}
 	unused, kept, err := s.Unused(t.Context(), c)
@@ -142,13 +129,9 @@ func TestEarlierRoots(t *testing.T) {
 		if err == nil {
 			err = os.WriteFile(s.rootFile(name), raw, 0o600)
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 	}
-	if err := s.SetRoot(t.Context(), Root{Name: "ocadm-v2", Since: time.Unix(-1, 0), Series: ProgramSeries(runtime.GOARCH), Images: map[string]v1.Descriptor{"new": d}}); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, s.SetRoot(t.Context(), Root{Name: "ocadm-v2", Since: time.Unix(-1, 0), Series: ProgramSeries(runtime.GOARCH), Images: map[string]v1.Descriptor{"new": d}}))
 	var names []string
 	roots, err := s.Roots()
 	for _, r := range roots {

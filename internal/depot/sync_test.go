@@ -19,6 +19,7 @@ import (
 	"yunion.io/x/ocadm/internal/bundle/imagetest"
 	"yunion.io/x/ocadm/internal/fetch"
 	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/test/require"
 )
 
 func (s *site) client() *Client {
@@ -47,9 +48,7 @@ func TestSync(t *testing.T) {
 	}
 	names := func(s *Store) (out []string) {
 		roots, err := s.Roots()
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		for _, r := range roots {
 			out = append(out, r.Name)
 		}
@@ -61,9 +60,7 @@ func TestSync(t *testing.T) {
 	sync(a, atB)
 	same()
 	// In the other direction.
-	if err := b.SetRoot(t.Context(), Root{Name: "later", Files: map[string]File{"f": {Digest: b.put(t, "later"), Size: 5}}}); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, b.SetRoot(t.Context(), Root{Name: "later", Files: map[string]File{"f": {Digest: b.put(t, "later"), Size: 5}}}))
 	sync(a, atB, "later")
 	same()
 	if _, err := a.text(t, hashOf(t, "later")); err != nil {
@@ -99,9 +96,7 @@ func TestSyncOfALostBlob(t *testing.T) {
 		if err == nil {
 			err = os.Remove(file)
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		changed, err := b.Sync(t.Context(), from)
 		if done, cerr := b.Complete(t.Context(), roots[0].Name); !done || err != nil || cerr != nil || len(changed) != 1 {
 			t.Errorf("without %s: complete %t, took over %q, %v, %v", h, done, changed, err, cerr)
@@ -121,9 +116,7 @@ func TestSyncWithWrongClocks(t *testing.T) {
 		// The clock of a is wrong, so the root has a wrong time.
 		set := func(s *Store, r Root) {
 			t.Helper()
-			if err := s.SetRoot(t.Context(), r); err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, s.SetRoot(t.Context(), r))
 		}
 		sync := func(s *Store, from *site, want int) {
 			t.Helper()
@@ -194,9 +187,7 @@ func TestSyncThatBreaksOff(t *testing.T) {
 		t.Errorf("%d blobs were asked for, want %d", blobs.Load(), want)
 	}
 	full := &Store{dir: b.dir, reserve: 1 << 62, sound: b.sound, roots: b.roots}
-	if err := a.SetRoot(t.Context(), Root{Name: "more", Files: map[string]File{"f": {Digest: a.put(t, "more"), Size: 4}}}); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, a.SetRoot(t.Context(), Root{Name: "more", Files: map[string]File{"f": {Digest: a.put(t, "more"), Size: 4}}}))
 	if _, err := full.Sync(t.Context(), site.client()); len(finding.Of(err)) == 0 || finding.Of(err)[0].Code != CodeNoSpace {
 		t.Errorf("without space: %v", err)
 	}
@@ -207,17 +198,13 @@ func TestSyncContinuesAfterARootWithoutABlob(t *testing.T) {
 	a, b := newStore(t), newStore(t)
 	site := listen(t, a, nil)
 	for _, name := range []string{"whole", "damaged"} { // the latest comes first
-		if err := a.SetRoot(t.Context(), Root{Name: name, Files: map[string]File{"f": {Digest: a.put(t, name), Size: int64(len(name))}}}); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, a.SetRoot(t.Context(), Root{Name: name, Files: map[string]File{"f": {Digest: a.put(t, name), Size: int64(len(name))}}}))
 	}
 	file, err := a.blobFile(hashOf(t, "damaged"))
 	if err == nil {
 		err = os.Remove(file)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	changed, err := b.Sync(t.Context(), site.client())
 	if l := finding.Of(err); len(l) != 1 || l[0].Code != CodeNoBlob || !slices.Equal(changed, []string{"whole"}) {
 		t.Errorf("took over %q, %v", changed, err)
@@ -231,34 +218,24 @@ func TestSyncContinuesAfterAnIndexWithoutALayer(t *testing.T) {
 	var images []v1.Descriptor
 	for arch, l := range map[string]v1.Layer{"amd64": imagetest.Layer(t, 1), "arm64": layer} {
 		d, err := a.AddImage(t.Context(), imagetest.Image(t, arch, l))
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		images = append(images, d)
 	}
 	d, _, err := a.putIndex(t.Context(), images)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	for _, r := range []Root{ // the latest comes first
 		{Name: "whole", Files: map[string]File{"f": {Digest: a.put(t, "whole"), Size: 5}}},
 		{Name: "damaged", Images: map[string]v1.Descriptor{"registry.example/a:v1": d}},
 	} {
-		if err := a.SetRoot(t.Context(), r); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, a.SetRoot(t.Context(), r))
 	}
 	h, err := layer.Digest()
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	file, err := a.blobFile(h)
 	if err == nil {
 		err = os.Remove(file)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	changed, err := b.Sync(t.Context(), listen(t, a, nil).client())
 	if l := finding.Of(err); len(l) != 1 || l[0].Code != CodeNoBlob || !slices.Equal(changed, []string{"whole"}) {
 		t.Errorf("took over %q, %v", changed, err)
@@ -290,9 +267,7 @@ func TestRemote(t *testing.T) {
 	store := filled(t)
 	site := listen(t, store, nil)
 	r, err := site.client().Remote(t.Context(), "amd64")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	var images []string
 	for _, i := range r.Contents().Images {
 		images = append(images, i.Name)
@@ -301,9 +276,7 @@ func TestRemote(t *testing.T) {
 		t.Fatalf("contents %+v", r.Contents())
 	}
 	f, err := r.OpenFile(t.Context(), "/usr/local/bin/kubelet")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if raw, err := io.ReadAll(f); err != nil || string(raw) != kubeletText || f.Close() != nil {
 		t.Errorf("kubelet has %d bytes, %v", len(raw), err)
 	}
@@ -311,9 +284,7 @@ func TestRemote(t *testing.T) {
 		t.Error(err)
 	}
 	size, write, err := r.Archive(t.Context(), images)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	in, out := io.Pipe()
 	go func() { out.CloseWithError(write(out)) }()
 	copied := newStore(t)
@@ -346,24 +317,18 @@ func TestRemote(t *testing.T) {
 func TestSyncOfADamagedRoot(t *testing.T) {
 	a, b := filled(t), newStore(t)
 	from := listen(t, a, nil).client()
-	if err := b.SetRoot(t.Context(), Root{Name: "own", Files: map[string]File{"f": {Digest: b.put(t, "own"), Size: 3}}}); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, b.SetRoot(t.Context(), Root{Name: "own", Files: map[string]File{"f": {Digest: b.put(t, "own"), Size: 3}}}))
 	if _, err := b.Sync(t.Context(), from); err != nil {
 		t.Fatal(err)
 	}
 	whole, err := a.Roots()
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	name := whole[0].Name
 	for i, repair := range []func() error{
 		func() error { _, err := b.Sync(t.Context(), from); return err },
 		func() error { r := whole[0]; r.Version = 0; return b.SetRoot(t.Context(), r) },
 	} {
-		if err := os.WriteFile(b.rootFile(name), make([]byte, 512), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, os.WriteFile(b.rootFile(name), make([]byte, 512), 0o600))
 		if c, err := b.Contents(t.Context()); err != nil || i == 0 && len(c.Files) != 1 {
 			t.Errorf("beside a damaged root: %+v, %v", c.Files, err)
 		}

@@ -12,6 +12,7 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 
 	"yunion.io/x/ocadm/internal/bundle"
+	"yunion.io/x/ocadm/test/require"
 )
 
 // The first node copies everything that a server has. An interrupted copy stores no root, and the next one copies only missing blobs.
@@ -29,9 +30,7 @@ func TestTake(t *testing.T) {
 		})
 	})
 	r, err := site.client().Remote(t.Context(), "amd64")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	quiet := func(int64, int64) {}
 	blobs.Store(-4) // the manifests and configs, which are read to find the size
 	broken.Store(true)
@@ -43,9 +42,7 @@ func TestTake(t *testing.T) {
 	}
 	broken.Store(false)
 	var last, all int64
-	if err := own.Take(t.Context(), "bundle-x", r, func(done, total int64) { last, all = done, total }); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, own.Take(t.Context(), "bundle-x", r, func(done, total int64) { last, all = done, total }))
 	size, err := r.Size(t.Context())
 	if err != nil || size == 0 || last != size || all != size {
 		t.Errorf("stored %d of %d bytes, of a size of %d, %v", last, all, size, err)
@@ -61,9 +58,7 @@ func TestTake(t *testing.T) {
 	if err != nil || again.ID() != r.ID() {
 		t.Errorf("the same content is %s and %s, %v", r.ID(), again.ID(), err)
 	}
-	if err := served.SetRoot(t.Context(), Root{Name: "v2", Files: map[string]File{"f": {Digest: served.put(t, "more"), Size: 4}}}); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, served.SetRoot(t.Context(), Root{Name: "v2", Files: map[string]File{"f": {Digest: served.put(t, "more"), Size: 4}}}))
 	if more, err := site.client().Remote(t.Context(), "amd64"); err != nil || more.ID() == r.ID() {
 		t.Errorf("other content is %s, too, %v", r.ID(), err)
 	}
@@ -73,23 +68,15 @@ func TestTake(t *testing.T) {
 func TestRemoteChecks(t *testing.T) {
 	store := filled(t)
 	contents, err := store.Contents(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	apiserver := Root{Name: "k8s"}
 	apiserver.Images = map[string]v1.Descriptor{"mirror.example/k8s/kube-apiserver:v1.35.8": contents.Images[imageA]}
-	if err := store.SetRoot(t.Context(), apiserver); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, store.SetRoot(t.Context(), apiserver))
 	site := listen(t, store, nil)
 	amd64, err := site.client().Remote(t.Context(), "amd64")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	arm64, err := site.client().Remote(t.Context(), "arm64")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	for name, tt := range map[string]struct {
 		err        error
 		code, says string

@@ -25,6 +25,7 @@ import (
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/internal/registry"
 	"yunion.io/x/ocadm/internal/wait"
+	"yunion.io/x/ocadm/test/require"
 )
 
 // The first node gets an image from its registry. Later ones get it from the depot, even if the registry is gone.
@@ -46,9 +47,7 @@ func TestPulledOnce(t *testing.T) {
 	}, func(string) {})
 	cancel()
 	<-done
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if n := p.hub.asked("GET /v2/lib/app/blobs/"); n != 2 { // a layer and the configuration
 		t.Errorf("%d blobs were downloaded", n)
 	}
@@ -207,9 +206,7 @@ func TestWantsStay(t *testing.T) {
 	if list, err := p.store.Wants(); err != nil || len(list) > 0 {
 		t.Errorf("what no registry has is still wanted: %+v, %v", list, err)
 	}
-	if err := os.WriteFile(p.store.wantsFile(), []byte("no JSON"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.WriteFile(p.store.wantsFile(), []byte("no JSON"), 0o600))
 	if p.upstream(t); p.store.Upstream == nil {
 		t.Error("a damaged list keeps the depot from copying")
 	}
@@ -259,9 +256,7 @@ func TestPruneCopies(t *testing.T) {
 		if r.Since = time.Now().Add(-d); err == nil {
 			err = p.store.SetRoot(t.Context(), r)
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 	}
 	kept := func(used func(string) bool, want bool) {
 		t.Helper()

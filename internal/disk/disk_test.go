@@ -8,15 +8,15 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+
+	"yunion.io/x/ocadm/test/require"
 )
 
 func TestReplace(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "file")
 	for _, text := range []string{"the first", "another"} {
-		if err := Replace(file, []byte(text)); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, Replace(file, []byte(text)))
 		if got, err := os.ReadFile(file); err != nil || string(got) != text {
 			t.Errorf("the file has %q: %v", got, err)
 		}
@@ -25,9 +25,7 @@ func TestReplace(t *testing.T) {
 		t.Errorf("the file is %v: %v", st, err)
 	}
 	taken := filepath.Join(dir, "taken")
-	if err := os.Mkdir(taken, 0o700); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.Mkdir(taken, 0o700))
 	if err := Replace(taken, nil); err == nil {
 		t.Error("a directory was replaced")
 	}
@@ -52,17 +50,11 @@ func TestNoDirectory(t *testing.T) {
 // Another user who may write to the directory cannot prepare the temporary file.
 func TestPreparedFile(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "kubeconfig")
-	if err := errors.Join(os.WriteFile(file+".new", nil, 0o600), os.Chmod(file+".new", 0o666)); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, errors.Join(os.WriteFile(file+".new", nil, 0o600), os.Chmod(file+".new", 0o666)))
 	spy, err := os.Open(file + ".new")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer spy.Close()
-	if err := Replace(file, []byte("key")); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, Replace(file, []byte("key")))
 	if n, _ := spy.Read(make([]byte, 3)); n > 0 {
 		t.Error("the other user has read the file")
 	}

@@ -20,6 +20,7 @@ import (
 	"yunion.io/x/ocadm/test/child"
 	"yunion.io/x/ocadm/test/freeport"
 	"yunion.io/x/ocadm/test/lab/binaries"
+	"yunion.io/x/ocadm/test/require"
 )
 
 // cluster is an etcd of real processes on the loopback interface.
@@ -35,9 +36,7 @@ type cluster struct {
 func startCluster(t *testing.T, size int, args ...string) *cluster {
 	t.Helper()
 	program, err := binaries.Path(t.Context(), "etcd")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if other := os.Getenv("OCADM_TEST_ETCD"); other != "" { // another version of etcd
 		program = other
 	}
@@ -59,9 +58,7 @@ func startCluster(t *testing.T, size int, args ...string) *cluster {
 func freeAddress(t *testing.T) string {
 	t.Helper()
 	port, err := freeport.Take("127.0.0.1")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return fmt.Sprintf("127.0.0.1:%d", port)
 }
 
@@ -87,9 +84,7 @@ func (c *cluster) start(name, state string) {
 	}, c.args...)...)
 	cmd.Env = []string{"ETCD_INITIAL_CLUSTER_STATE=" + state}
 	p, err := child.Start(cmd, filepath.Join(c.t.TempDir(), "log"))
-	if err != nil {
-		c.t.Fatal(err)
-	}
+	require.NoError(c.t, err)
 	c.running[name] = p
 	c.t.Cleanup(func() { c.stop(name) })
 }
@@ -145,9 +140,7 @@ func (c *cluster) kv(names ...string) *clientv3.Client {
 		endpoints = append(endpoints, c.member(n).ClientURL)
 	}
 	v3, err := clientv3.New(clientv3.Config{Endpoints: endpoints})
-	if err != nil {
-		c.t.Fatal(err)
-	}
+	require.NoError(c.t, err)
 	c.t.Cleanup(func() { _ = v3.Close() })
 	return v3
 }
@@ -155,9 +148,7 @@ func (c *cluster) kv(names ...string) *clientv3.Client {
 func (c *cluster) open() *Client {
 	c.t.Helper()
 	e, err := Open(c.t.Context(), c.config)
-	if err != nil {
-		c.t.Fatal(err)
-	}
+	require.NoError(c.t, err)
 	c.t.Cleanup(e.Close)
 	return e
 }
@@ -166,9 +157,7 @@ func (c *cluster) open() *Client {
 func (c *cluster) follows(e *Client, name string) {
 	c.t.Helper()
 	all, err := e.look(c.t.Context())
-	if err != nil {
-		c.t.Fatal(err)
-	}
+	require.NoError(c.t, err)
 	if leader := all[len(all)-1]; leader.name == name {
 		if _, err := c.kv(name).MoveLeader(c.t.Context(), all[0].ID); err != nil {
 			c.t.Fatal(err)
@@ -180,9 +169,7 @@ func (c *cluster) follows(e *Client, name string) {
 func (c *cluster) sizes(e *Client) map[string]int64 {
 	c.t.Helper()
 	all, err := e.look(c.t.Context())
-	if err != nil {
-		c.t.Fatal(err)
-	}
+	require.NoError(c.t, err)
 	out := map[string]int64{}
 	for _, m := range all {
 		if m.err != nil {
@@ -201,9 +188,7 @@ func (c *cluster) dropped(e *Client, name string) {
 			c.t.Fatal(err)
 		}
 		s, err := e.v3.Status(c.t.Context(), c.member(name).ClientURL)
-		if err != nil {
-			c.t.Fatal(err)
-		}
+		require.NoError(c.t, err)
 		if s.DbSizeInUse < s.DbSize/2 {
 			return
 		}
@@ -234,16 +219,12 @@ func TestNothingListens(t *testing.T) {
 func TestDefragment(t *testing.T) {
 	c := startCluster(t, 3)
 	kv := c.kv("m-0", "m-1", "m-2")
-	if err := fill(t.Context(), kv, 20); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, fill(t.Context(), kv, 20))
 	e := c.open()
 	if freed, stopped, err := e.Defragment(t.Context()); err != nil || freed != 0 || stopped != "" {
 		t.Fatalf("with all in use: freed %d, stopped %q, %v", freed, stopped, err)
 	}
-	if err := e.compact(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, e.compact(t.Context()))
 	for name := range c.sizes(e) {
 		c.dropped(e, name)
 	}
@@ -332,9 +313,7 @@ func TestReplace(t *testing.T) {
 	}
 	c.follows(e, "m-2")
 	c.stop("m-2")
-	if err := os.RemoveAll(c.dir("m-2")); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.RemoveAll(c.dir("m-2")))
 	c.start("m-2", "")
 	if log := c.ends("m-2"); !LostDisk(log) {
 		t.Fatalf("it does not say that it has lost its disk:\n%s", log)

@@ -5,15 +5,15 @@ package etcd
 import (
 	"errors"
 	"testing"
+
+	"yunion.io/x/ocadm/test/require"
 )
 
 // A key is changed only if it has not changed since it was read.
 func TestChangeKeys(t *testing.T) {
 	cl := startCluster(t, 1)
 	c, err := Open(t.Context(), cl.config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer c.Close()
 	for _, key := range []string{"/a/1", "/a/2", "/b/1"} {
 		if _, err := c.v3.Put(t.Context(), key, "value"); err != nil {

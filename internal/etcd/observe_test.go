@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"yunion.io/x/ocadm/test/require"
 )
 
 func TestMustStay(t *testing.T) {
@@ -96,9 +98,7 @@ func TestObserveLastSurvivor(t *testing.T) {
 	c.stop("m-2")
 	began := time.Now()
 	cl, err := Open(t.Context(), Config{Members: []Member{c.member("m-0")}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer cl.Close()
 	all, err := cl.Observe(t.Context())
 	if err != nil || len(all) != 3 {
@@ -118,9 +118,7 @@ func TestObserveLastSurvivor(t *testing.T) {
 func TestObserveLearner(t *testing.T) {
 	c := startCluster(t, 1)
 	m := Member{Name: "m-1", ClientURL: "http://" + freeAddress(t), PeerURL: "http://" + freeAddress(t)}
-	if err := c.open().AddLearner(t.Context(), m.Name, m.PeerURL); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, c.open().AddLearner(t.Context(), m.Name, m.PeerURL))
 	c.config.Members = append(c.config.Members, m)
 	c.start(m.Name, "existing")
 	deadline := time.Now().Add(time.Minute)
@@ -145,9 +143,7 @@ func TestLiftNoSpaceOfRemovedMember(t *testing.T) {
 	c := startCluster(t, 3, fmt.Sprintf("--quota-backend-bytes=%d", 16*mebi))
 	kv, e := c.kv("m-2"), c.open()
 	all, err := e.List(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	gone := all[slices.IndexFunc(all, func(l Listed) bool { return l.Name == "m-2" })]
 	if err := fill(t.Context(), kv, 40); err == nil || !strings.Contains(err.Error(), "space exceeded") {
 		t.Fatalf("filling it: %v", err)
@@ -156,19 +152,13 @@ func TestLiftNoSpaceOfRemovedMember(t *testing.T) {
 	for ; err == nil && !full[gone.ID]; full, err = e.alarms(t.Context()) { // each member raises its own
 		time.Sleep(50 * time.Millisecond)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	c.stop("m-2")
-	if err := e.Remove(t.Context(), gone); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, e.Remove(t.Context(), gone))
 	named := false
 	for range 5 { // a member may raise its alarm at any later time
 		lifted, err := e.LiftNoSpace(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		named = named || slices.Contains(lifted.Members, fmt.Sprintf("the removed member %x", gone.ID))
 		if err = fill(t.Context(), c.kv("m-0", "m-1"), 1); err == nil {
 			if !named {

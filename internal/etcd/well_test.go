@@ -10,6 +10,8 @@ import (
 	"testing/synctest"
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+
+	"yunion.io/x/ocadm/test/require"
 )
 
 // A member that has just returned makes etcd refuse changes for a few seconds, and of two concurrent changes one is never answered. Any other error is returned immediately.
@@ -68,16 +70,12 @@ func TestTwoLearnersAtOnce(t *testing.T) {
 			t.Fatalf("round %d: %v, %v", round, one, two)
 		}
 		list, err := c.List(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		for _, m := range list {
 			if !m.Learner {
 				continue
 			}
-			if err := c.Remove(t.Context(), m); err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, c.Remove(t.Context(), m))
 		}
 	}
 }

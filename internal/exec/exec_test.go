@@ -14,6 +14,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"yunion.io/x/ocadm/test/require"
 )
 
 // parentRole makes this test binary run a bound program until it is killed.
@@ -30,29 +32,17 @@ func TestMain(m *testing.M) {
 // A killed run's kubeadm must not continue while the next run works.
 func TestBoundProgramDiesWithAKilledParent(t *testing.T) {
 	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	parent := exec.CommandContext(t.Context(), self)
 	parent.Env = append(os.Environ(), parentRole+"=1")
 	out, err := parent.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := parent.Start(); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
+	require.NoError(t, parent.Start())
 	line, err := bufio.NewReader(out).ReadString('\n')
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	child, err := strconv.Atoi(strings.TrimSpace(line))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := parent.Process.Kill(); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
+	require.NoError(t, parent.Process.Kill())
 	_ = parent.Wait() // it was killed
 	for range 500 {
 		if gone(child) {
@@ -74,9 +64,7 @@ func TestChildrenDoNotGetOurSettings(t *testing.T) {
 	t.Setenv("OCADM_MYSQL_PASSWORD", "canary")
 	t.Setenv("SOMETHING_ELSE", "stays")
 	res, err := Machine{}.Run(t.Context(), Command{Path: "env", Env: []string{"MORE=1"}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if strings.Contains(res.Stdout, "canary") || !strings.Contains(res.Stdout, "SOMETHING_ELSE=stays\n") || !strings.Contains(res.Stdout, "MORE=1\n") {
 		t.Errorf("the environment of a child:\n%s", res.Stdout)
 	}
@@ -90,9 +78,7 @@ func TestBusyProgramIsRetried(t *testing.T) {
 	}
 	path := filepath.Join(t.TempDir(), "program")
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY, 0o700)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if _, err := f.Write(raw); err != nil {
 		t.Fatal(err)
 	}

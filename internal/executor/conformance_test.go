@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"yunion.io/x/ocadm/internal/executor/apis"
+	"yunion.io/x/ocadm/test/require"
 )
 
 func itoa(n int) string { return strconv.Itoa(n) }
@@ -54,9 +55,7 @@ func TestNumbersWrapAround(t *testing.T) {
 	var got []uint32
 	for range 2 {
 		sn, err := s.ExecCommand(t.Context(), spec("true"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		got = append(got, sn.GetSn())
 	}
 	s.last = ^uint32(0) - 1
@@ -95,9 +94,7 @@ func TestDirectory(t *testing.T) {
 		t.Errorf("directory %q", got)
 	}
 	own, err := os.Getwd()
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if got := capture(t, e, spec("pwd")); got != own+"\n" {
 		t.Errorf("directory %q, not the server's own", got)
 	}
@@ -160,9 +157,7 @@ func TestProgramThatCannotBeStarted(t *testing.T) {
 		{&apis.Command{Path: []byte("true"), Dir: []byte("/no/such/directory")}, "no such file or directory"},
 	} {
 		sn, err := e.ExecCommand(t.Context(), c.command)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		res, err := e.Start(t.Context(), &apis.StartInput{Sn: sn.GetSn(), HasStdin: true, HasStdout: true, HasStderr: true})
 		if err != nil || res.GetSuccess() || !strings.Contains(string(res.GetError()), c.want) {
 			t.Errorf("%q: %v %v", c.want, res, err)
@@ -179,12 +174,8 @@ func TestUnknownNumberIsAnError(t *testing.T) {
 	e := connect(t, serve(t, Options{}))
 	sn := &apis.Sn{Sn: 4711}
 	input, err := e.SendInput(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := input.Send(&apis.Input{Sn: sn.Sn}); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
+	require.NoError(t, input.Send(&apis.Input{Sn: sn.Sn}))
 	fetch := func(s interface{ RecvMsg(any) error }, err error) error {
 		if err != nil {
 			return err
@@ -229,13 +220,9 @@ func TestEndOfStreamClosesInput(t *testing.T) {
 			sn := register(t, e, "cat")
 			start(t, e, &apis.StartInput{Sn: sn.GetSn(), HasStdin: true, HasStdout: true})
 			s, err := e.SendInput(t.Context())
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			for _, p := range pieces {
-				if err := s.Send(&apis.Input{Sn: sn.GetSn(), Input: []byte(p)}); err != nil {
-					t.Fatal(err)
-				}
+				require.NoError(t, s.Send(&apis.Input{Sn: sn.GetSn(), Input: []byte(p)}))
 			}
 			if res, err := s.CloseAndRecv(); err != nil || len(res.GetError()) > 0 {
 				t.Fatal(res, err)
@@ -256,13 +243,9 @@ func TestProgramThatReadsNoInput(t *testing.T) {
 	sn := register(t, e, "true")
 	start(t, e, &apis.StartInput{Sn: sn.GetSn(), HasStdin: true})
 	s, err := e.SendInput(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	for range 100 {
-		if err := s.Send(&apis.Input{Sn: sn.GetSn(), Input: make([]byte, 4096)}); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, s.Send(&apis.Input{Sn: sn.GetSn(), Input: make([]byte, 4096)}))
 	}
 	if res, err := s.CloseAndRecv(); err != nil || len(res.GetError()) > 0 {
 		t.Error(res, err)
@@ -281,13 +264,9 @@ func TestInputAfterWait(t *testing.T) {
 		t.Fatal(err)
 	}
 	s, err := e.SendInput(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	for range 100 {
-		if err := s.Send(&apis.Input{Sn: sn.GetSn(), Input: make([]byte, 4096)}); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, s.Send(&apis.Input{Sn: sn.GetSn(), Input: make([]byte, 4096)}))
 	}
 	if res, err := s.CloseAndRecv(); err != nil || len(res.GetError()) > 0 {
 		t.Error(res, err)

@@ -15,6 +15,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"yunion.io/x/ocadm/internal/executor/apis"
+	"yunion.io/x/ocadm/test/require"
 )
 
 func TestWaitReturnsTheRawStatus(t *testing.T) {
@@ -158,9 +159,7 @@ func pidIn(t *testing.T, file string) int {
 
 func TestSearchPath(t *testing.T) {
 	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "only-here"), []byte("#!/bin/sh\necho \"$PATH\"\n"), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "only-here"), []byte("#!/bin/sh\necho \"$PATH\"\n"), 0o755))
 	t.Setenv("PATH", dir)
 	e := connect(t, serve(t, Options{}))
 	const want = "/usr/local/sbin:/usr/local/bin:/sbin:/bin:/usr/sbin:/usr/bin"
@@ -177,23 +176,17 @@ func TestOneStreamPerPipe(t *testing.T) {
 	sn := register(t, e, "cat")
 	start(t, e, &apis.StartInput{Sn: sn.GetSn(), HasStdin: true, HasStdout: true})
 	first, err := e.FetchStdout(t.Context(), sn)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if m, err := first.Recv(); err != nil || !m.GetStart() {
 		t.Fatal(m, err)
 	}
 	second, err := e.FetchStdout(t.Context(), sn)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if _, err := second.Recv(); status.Code(err) != codes.FailedPrecondition {
 		t.Errorf("a second stream of standard output: %v", err)
 	}
 	none, err := e.FetchStderr(t.Context(), sn)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if _, err := none.Recv(); status.Code(err) != codes.FailedPrecondition {
 		t.Errorf("a stream of a pipe that was not asked for: %v", err)
 	}

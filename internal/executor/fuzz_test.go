@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"yunion.io/x/ocadm/internal/executor/apis"
+	"yunion.io/x/ocadm/test/require"
 )
 
 // Whatever bytes an argument, a variable or a directory contains, the program receives exactly these, or is not started.
@@ -22,13 +23,9 @@ func FuzzCommand(f *testing.F) {
 		const script = `printf '%s\0' "$@"; cat /proc/$$/environ`
 		c := &apis.Command{Path: []byte("/bin/sh"), Args: [][]byte{[]byte("-c"), []byte(script), []byte("sh"), arg}, Env: [][]byte{env}, Dir: dir}
 		sn, err := e.ExecCommand(t.Context(), c)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		res, err := e.Start(t.Context(), &apis.StartInput{Sn: sn.GetSn(), HasStdout: true})
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		if !res.GetSuccess() {
 			w, err := e.Wait(t.Context(), sn)
 			if err != nil || !bytes.Equal(w.GetErrContent(), res.GetError()) || len(res.GetError()) == 0 {

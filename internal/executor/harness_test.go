@@ -19,6 +19,7 @@ import (
 	"google.golang.org/grpc"
 
 	"yunion.io/x/ocadm/internal/executor/apis"
+	"yunion.io/x/ocadm/test/require"
 )
 
 // serverVariable makes the test binary a server on the socket it names, for tests that need the server in a separate process.
@@ -41,9 +42,7 @@ func TestMain(m *testing.M) {
 // tempSocket returns a short path: a socket's path has at most 107 bytes.
 func tempSocket(t testing.TB) string {
 	dir, err := os.MkdirTemp("", "x")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	return filepath.Join(dir, "run", "exec.sock")
 }
@@ -89,9 +88,7 @@ func connect(t testing.TB, socket string) apis.ExecutorClient {
 func connectClosable(t testing.TB, socket string) (apis.ExecutorClient, *grpc.ClientConn) {
 	t.Helper()
 	conn, err := Dial(socket)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	t.Cleanup(func() { _ = conn.Close() })
 	return apis.NewExecutorClient(conn), conn
 }
@@ -111,9 +108,7 @@ func eventually(t testing.TB, what string, ok func() bool) {
 func register(t testing.TB, e apis.ExecutorClient, path string, args ...string) *apis.Sn {
 	t.Helper()
 	sn, err := e.ExecCommand(t.Context(), &apis.Command{Path: []byte(path), Args: byteSlices(args)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return sn
 }
 
@@ -129,18 +124,14 @@ func start(t testing.TB, e apis.ExecutorClient, in *apis.StartInput) {
 func messages(t testing.TB, e apis.ExecutorClient, sn *apis.Sn) []*apis.Stdout {
 	t.Helper()
 	s, err := e.FetchStdout(t.Context(), sn)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	var all []*apis.Stdout
 	for {
 		m, err := s.Recv()
 		if errors.Is(err, io.EOF) {
 			return all
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		all = append(all, m)
 	}
 }
@@ -166,9 +157,7 @@ func stdout(t testing.TB, e apis.ExecutorClient, sn *apis.Sn) string {
 func capture(t testing.TB, e apis.ExecutorClient, c *apis.Command) string {
 	t.Helper()
 	sn, err := e.ExecCommand(t.Context(), c)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	start(t, e, &apis.StartInput{Sn: sn.GetSn(), HasStdout: true})
 	out := stdout(t, e, sn)
 	res, err := e.Wait(t.Context(), sn)

@@ -19,6 +19,7 @@ import (
 
 	"yunion.io/x/ocadm/internal/exec"
 	"yunion.io/x/ocadm/internal/executor/apis"
+	"yunion.io/x/ocadm/test/require"
 )
 
 // soon is a short time after which commands are abandoned.
@@ -44,17 +45,13 @@ func begin(t *testing.T, e apis.ExecutorClient, in *apis.StartInput, path string
 func openFiles(t testing.TB) int {
 	t.Helper()
 	entries, err := os.ReadDir("/proc/self/fd")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return len(entries)
 }
 
 func fileNames(t testing.TB) (names []string) {
 	entries, err := os.ReadDir("/proc/self/fd")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	for _, e := range entries {
 		name, _ := os.Readlink("/proc/self/fd/" + e.Name())
 		names = append(names, name)
@@ -178,9 +175,7 @@ func TestProcessOfAClientThatIsGone(t *testing.T) {
 		exec sleep 1000`
 	sn := begin(t, e, &apis.StartInput{HasStdout: true, HasStderr: true}, "sh", "-c", script, "sh", dir)
 	out, err := e.FetchStdout(t.Context(), sn)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	for m := (&apis.Stdout{}); len(m.GetStdout()) == 0; {
 		if m, err = out.Recv(); err != nil {
 			t.Fatal(err)
@@ -191,9 +186,7 @@ func TestProcessOfAClientThatIsGone(t *testing.T) {
 	eventually(t, "the end of the process", func() bool { return !alive(parent) })
 	// The daemon keeps writing for a while; a broken pipe would kill it.
 	time.Sleep(2 * soon)
-	if err := os.Remove(filepath.Join(dir, "parent")); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.Remove(filepath.Join(dir, "parent")))
 	eventually(t, "the daemon's sign of life", func() bool { _, err := os.Stat(filepath.Join(dir, "after")); return err == nil })
 	if !alive(daemon) {
 		t.Error("the daemon was killed")
@@ -255,12 +248,8 @@ func TestStopWaitsForRunningCommands(t *testing.T) {
 	cancel()
 	eventually(t, "the socket's end", func() bool { _, err := os.Stat(socket); return errors.Is(err, os.ErrNotExist) })
 	in, err := e.SendInput(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := in.Send(&apis.Input{Sn: sn.GetSn(), Input: []byte("late")}); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
+	require.NoError(t, in.Send(&apis.Input{Sn: sn.GetSn(), Input: []byte("late")}))
 	if _, err := in.CloseAndRecv(); err != nil {
 		t.Fatal(err)
 	}
@@ -310,9 +299,7 @@ func TestClient(t *testing.T) {
 
 func TestUnit(t *testing.T) {
 	got, err := Unit{Program: "/usr/local/bin/ocadm"}.Render()
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	for _, want := range []string{
 		"ExecStart=/usr/local/bin/ocadm executor --socket-path /var/run/onecloud/exec.sock", "KillMode=process", "User=root", "Restart=always", "OOMPolicy=continue",
 		"ManagedOOMPreference=omit", "TasksMax=infinity", "LimitNOFILE=500000", "LimitNPROC=500000", "WantedBy=multi-user.target",
@@ -332,9 +319,7 @@ func TestUnit(t *testing.T) {
 func TestListen(t *testing.T) {
 	socket := tempSocket(t)
 	l, err := listen(t.Context(), socket)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if info, err := os.Stat(socket); err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("%v %v", info, err)
 	}
@@ -351,9 +336,7 @@ func TestListen(t *testing.T) {
 		t.Fatal(err)
 	}
 	l.Close()
-	if err := os.WriteFile(socket, []byte("precious"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.WriteFile(socket, []byte("precious"), 0o600))
 	if _, err := listen(t.Context(), socket); err == nil {
 		t.Error("a file was replaced")
 	}

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"yunion.io/x/ocadm/internal/executor/apis"
+	"yunion.io/x/ocadm/test/require"
 )
 
 // startServer starts an executor in a separate process, and waits for its socket.
@@ -19,9 +20,7 @@ func startServer(t *testing.T, socket string) *exec.Cmd {
 	server := exec.Command("/proc/self/exe")
 	server.Env = append(os.Environ(), serverVariable+"="+socket)
 	server.Stderr = os.Stderr
-	if err := server.Start(); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, server.Start())
 	t.Cleanup(func() { _ = server.Process.Kill() })
 	waitForSocket(t, socket)
 	return server
@@ -45,9 +44,7 @@ func TestChildrenSurviveTheServer(t *testing.T) {
 			t.Fatal(err)
 		}
 		pids := []int{pidIn(t, direct), pidIn(t, daemon)}
-		if err := server.Process.Signal(sig); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, server.Process.Signal(sig))
 		err := server.Wait()
 		if (sig == syscall.SIGTERM) != (err == nil) {
 			t.Errorf("%v: the server ended with %v", sig, err)
@@ -77,13 +74,9 @@ func TestWritersAfterTheServer(t *testing.T) {
 		start(t, e, &apis.StartInput{Sn: c.GetSn(), HasStdout: true, HasStderr: true})
 		pids[name] = pidIn(t, file(name))
 	}
-	if err := server.Process.Kill(); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, server.Process.Kill())
 	_ = server.Wait() // it was killed
-	if err := os.WriteFile(file("gone"), nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.WriteFile(file("gone"), nil, 0o600))
 	eventually(t, "the writers' end", func() bool {
 		_, asked := os.Stat(file("asker.seen"))
 		_, written := os.Stat(file("daemon.seen"))

@@ -21,6 +21,7 @@ import (
 	"time"
 
 	"yunion.io/x/ocadm/internal/fetch"
+	"yunion.io/x/ocadm/test/require"
 )
 
 // pages serves files. The first response for a name in cut breaks off halfway; for one in stalled it stops there and keeps the connection.
@@ -110,9 +111,7 @@ func TestFetchGoesOn(t *testing.T) {
 			if p.stall != nil {
 				f.Stall = time.Second
 			}
-			if err := f.Fetch(t.Context(), s.URL+"/f", file, sum(data), count.progress()); err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, f.Fetch(t.Context(), s.URL+"/f", file, sum(data), count.progress()))
 			if got, _ := os.ReadFile(file); !bytes.Equal(got, data) {
 				t.Errorf("got %d bytes", len(got))
 			}
@@ -172,9 +171,7 @@ func TestFetchOverAWrongPart(t *testing.T) {
 	s := httptest.NewServer(&pages{files: map[string][]byte{"/f": data}})
 	defer s.Close()
 	file := filepath.Join(t.TempDir(), "f")
-	if err := os.WriteFile(file, []byte("something else"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.WriteFile(file, []byte("something else"), 0o600))
 	if err := quick().Fetch(t.Context(), s.URL+"/f", file, sum(data), (&tally{}).progress()); err != nil {
 		t.Error(err)
 	}
@@ -269,9 +266,7 @@ func TestFetchOfADeclaredEncoding(t *testing.T) {
 	if _, err := z.Write([]byte("content")); err != nil {
 		t.Fatal(err)
 	}
-	if err := z.Close(); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, z.Close())
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Encoding", "gzip")
 		http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(packed.Bytes()))

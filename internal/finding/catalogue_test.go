@@ -16,6 +16,7 @@ import (
 
 	"yunion.io/x/ocadm/docs/reference"
 	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/test/require"
 )
 
 const root = "../.."
@@ -70,9 +71,7 @@ func codesInSource(t *testing.T) map[string]string {
 			}
 			return nil
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 	}
 	return used
 }

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"yunion.io/x/ocadm/test/require"
 )
 
 // Readers share a lock; a writer waits for them, reports that once, and waits no longer than allowed.
@@ -18,18 +20,14 @@ func TestTake(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "lock")
 	open := func() *os.File {
 		f, err := os.OpenFile(file, os.O_RDWR|os.O_CREATE, 0o600)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		return f
 	}
 	first, second, writer := open(), open(), open()
 	defer second.Close()
 	defer writer.Close()
 	for _, f := range []*os.File{first, second} {
-		if err := Take(t.Context(), f, unix.LOCK_SH, nil); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, Take(t.Context(), f, unix.LOCK_SH, nil))
 	}
 	said := 0
 	short, cancel := context.WithTimeout(t.Context(), 3*Interval)

@@ -14,6 +14,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"yunion.io/x/ocadm/test/require"
 )
 
 func TestTokenIsKeptAndRenewed(t *testing.T) {
@@ -169,9 +171,7 @@ func noSecret(t *testing.T, err error) {
 func TestNoSecretInErrors(t *testing.T) {
 	f := newFake(t)
 	c := f.client()
-	if err := c.Login(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, c.Login(t.Context()))
 	s := f.snapshot(c)
 	for name, call := range map[string]func() error{
 		"own login":   func() error { return f.client(func(o *Options) { o.Username = "nobody" }).Login(t.Context()) },
@@ -202,9 +202,7 @@ func TestNoSecretInErrors(t *testing.T) {
 func TestNetworkErrors(t *testing.T) {
 	f := newFake(t)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	closed := "https://" + l.Addr().String() + "/v3"
 	_ = l.Close()
 	plain := httptest.NewServer(f)
@@ -233,9 +231,7 @@ func TestNetworkErrors(t *testing.T) {
 				patience = 300 * time.Millisecond
 			}
 			c, err := New(Options{AuthURL: tc.url, Username: admin, Password: secret, Timeout: patience})
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			err = c.Login(t.Context())
 			e, ok := errors.AsType[*Error](err)
 			if !ok || e.Class != tc.class || IsUnavailable(err) != tc.unavailable || e.Status != 0 {

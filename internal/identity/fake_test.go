@@ -16,6 +16,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"yunion.io/x/ocadm/test/require"
 )
 
 const (
@@ -70,18 +72,14 @@ func (f *fake) client(edit ...func(*Options)) *Client {
 		e(&o)
 	}
 	c, err := New(o)
-	if err != nil {
-		f.t.Fatal(err)
-	}
+	require.NoError(f.t, err)
 	return c
 }
 
 func (f *fake) snapshot(c *Client) *Snapshot {
 	f.t.Helper()
 	s, err := c.Snapshot(f.t.Context())
-	if err != nil {
-		f.t.Fatal(err)
-	}
+	require.NoError(f.t, err)
 	return s
 }
 

@@ -12,6 +12,7 @@ import (
 	"yunion.io/x/ocadm/operatorctl/policy"
 	"yunion.io/x/ocadm/test/fakecloud/fakecloudtest"
 	"yunion.io/x/ocadm/test/mariadb"
+	"yunion.io/x/ocadm/test/require"
 )
 
 // The same steps as with the fake of this package, against the fakes of keystone, region and yunionconf, which were written independently from
@@ -23,16 +24,12 @@ func TestAgainstFakeCloud(t *testing.T) {
 	cloud.Start("keystone", "--config", cloud.Config("keystone", options, map[string]any{"auto_sync_table": true})).Listening(t, options["port"].(int))
 
 	c, err := identity.New(identity.Options{AuthURL: cloud.AuthURL(), Username: "sysadmin", Password: password, CAPEM: cloud.CA.CertPEM()})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer c.Close()
 	ctx := t.Context()
 	must := func(changed bool, err error) bool {
 		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		return changed
 	}
 	if _, err := c.Snapshot(ctx); !identity.IsForbidden(err) {
@@ -74,9 +71,7 @@ func TestAgainstFakeCloud(t *testing.T) {
 		}
 	}
 	again, err := c.Snapshot(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	for what, changed := range ensure(again) {
 		if changed {
 			t.Errorf("second time, %s changed", what)
@@ -107,9 +102,7 @@ func TestAgainstFakeCloud(t *testing.T) {
 // standardPolicies creates every standard policy and role of a cloud, twice; the second run creates nothing.
 func standardPolicies(t *testing.T, c *identity.Client) {
 	table, err := policy.Standard()
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	var want identity.Standard
 	for _, p := range table.Policies {
 		want.Policies = append(want.Policies, identity.Policy{Name: p.Name, Scope: p.Scope, Blob: p.Rules})
@@ -132,9 +125,7 @@ func topology(t *testing.T, cloud *fakecloudtest.Cloud, c *identity.Client, s *i
 	ctx := t.Context()
 	check := func(changed bool, err error) bool {
 		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		return changed
 	}
 	for _, svc := range [][4]string{{"region", "region2", "compute_v2", "regionadmin"}, {"yunionconf", "yunionconf", "yunionconf", "yunionconf"}} {

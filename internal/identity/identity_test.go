@@ -9,6 +9,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"yunion.io/x/ocadm/test/require"
 )
 
 // step is one Ensure call and the writes that it must send.
@@ -323,13 +325,9 @@ func TestInstallation(t *testing.T) {
 	bootstrap := func() (changed bool) {
 		t.Helper()
 		a, err := c.EnsurePolicy(ctx, Policy{Name: "sysadmin", Scope: "system", Blob: map[string]any{"policy": map[string]any{"*": "allow"}}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		b, err := c.EnsureRolePolicy(ctx, "admin", "system", "sysadmin")
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		return a || b
 	}
 	if !bootstrap() {
@@ -350,9 +348,7 @@ func TestInstallation(t *testing.T) {
 		s := f.snapshot(c)
 		check := func(_ bool, err error) {
 			t.Helper()
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 		}
 		check(c.EnsureRegion(ctx, s, "region0"))
 		for i := range 41 {

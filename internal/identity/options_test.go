@@ -12,6 +12,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"yunion.io/x/ocadm/test/require"
 )
 
 // slowRecord is an identity service with a delay between reading and writing a record of options.
@@ -52,12 +54,8 @@ func TestOptionsSetAndRemovedAtTheSameTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		service := &slowRecord{options: map[string]any{"old": "1"}}
 		c, err := New(Options{AuthURL: "https://identity.test/v3", Username: "u", Password: "p", Transport: service})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := c.Login(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
+		require.NoError(t, c.Login(t.Context()))
 		var both sync.WaitGroup
 		both.Go(func() {
 			if changed, err := c.EnsureServiceConfig(t.Context(), "region2", "default", map[string]any{"new": "1"}, true); err != nil || !changed {

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+
+	"yunion.io/x/ocadm/test/require"
 )
 
 // A service may quote its request in any way: a key has several lines, which JSON escapes and an error joins.
@@ -14,9 +16,7 @@ func TestSecretsOfSeveralLines(t *testing.T) {
 	first, second := strings.Repeat("Ab1+", 16), strings.Repeat("cD2/", 16)
 	key := "-----BEGIN EC PRIVATE KEY-----\n" + first + "\n" + second + "\n-----END EC PRIVATE KEY-----\n"
 	inJSON, err := json.Marshal(map[string]string{"private_key": key, "name": "etcd"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	for name, said := range map[string]string{
 		"as it is":        "bad key " + key,
 		"body":            "cannot store " + string(inJSON),
@@ -27,9 +27,7 @@ func TestSecretsOfSeveralLines(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			details, err := json.Marshal(map[string]any{"class": "InputParameterError", "details": said})
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			e := statusError(request{op: "storing"}, 400, details, []string{"", key})
 			for _, part := range []string{first, second} {
 				if strings.Contains(e.Error(), part) {

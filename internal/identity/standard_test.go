@@ -9,6 +9,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"yunion.io/x/ocadm/test/require"
 )
 
 func rulesOf(service string) map[string]any {
@@ -25,9 +27,7 @@ func standardOfTest() Standard {
 func ensureStandard(t *testing.T, c *Client, f *fake) []string {
 	t.Helper()
 	changed, err := c.EnsureStandard(t.Context(), standardOfTest())
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	writes := f.writes()
 	if changed != (len(writes) > 0) {
 		t.Errorf("changed %v after %v", changed, writes)
@@ -176,9 +176,7 @@ func TestParallelRequestsAreBounded(t *testing.T) {
 			return base.RoundTrip(r)
 		})
 	})
-	if err := c.Login(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, c.Login(t.Context()))
 	done := make(chan error)
 	for range 3 * maxParallel {
 		go func() { _, err := get[record](t.Context(), c, c.o.AuthURL, "policies", "policy", "slow"); done <- err }()

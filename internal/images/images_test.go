@@ -5,6 +5,8 @@ package images
 import (
 	"strings"
 	"testing"
+
+	"yunion.io/x/ocadm/test/require"
 )
 
 func TestRewrite(t *testing.T) {
@@ -37,9 +39,7 @@ func TestSplitIsTheInverseOfString(t *testing.T) {
 
 func TestTable(t *testing.T) {
 	table, err := Load()
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if ref, err := table.Ref("mariadb", "10.0.0.1:5000/m"); err != nil || ref != "10.0.0.1:5000/m/mariadb:10.11" {
 		t.Errorf("mariadb = %q, %v", ref, err)
 	}

@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/test/require"
 )
 
 // TestExplain checks that a user learns what keeps an API server from answering, and what to do.
@@ -63,9 +64,7 @@ func TestExplain(t *testing.T) {
 			c.change(cfg)
 		}
 		k, err := NewKnowing(cfg, []schema.GroupVersionKind{corev1.SchemeGroupVersion.WithKind("ConfigMap")}, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 		err = k.Get(ctx, client.ObjectKey{Namespace: "a", Name: "b"}, &corev1.ConfigMap{})
 		cancel()

@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/test/require"
 )
 
 func pod(name string, age time.Duration, status corev1.PodStatus) corev1.Pod {
@@ -176,9 +177,7 @@ func TestInvalidKubeconfig(t *testing.T) {
 	} {
 		file := filepath.Join(dir, name)
 		if c.text != "" {
-			if err := os.WriteFile(file, []byte("apiVersion: v1\nkind: Config\n"+c.text), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, os.WriteFile(file, []byte("apiVersion: v1\nkind: Config\n"+c.text), 0o600))
 		}
 		_, err := Config(file)
 		if l := finding.Of(err); len(l) != 1 || l[0].Code != "OCA-4202" || !strings.Contains(l[0].Cause, c.want) {

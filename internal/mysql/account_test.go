@@ -5,6 +5,8 @@ package mysql
 import (
 	"slices"
 	"testing"
+
+	"yunion.io/x/ocadm/test/require"
 )
 
 // The password of a service does not expire, whatever the server's policy is.
@@ -40,14 +42,10 @@ func TestAccountsWithRoles(t *testing.T) {
 		"SET DEFAULT ROLE reader FOR ann@`%`", "GRANT SHOW DATABASES ON *.* TO PUBLIC")
 	defer run(t, a, "DROP ROLE reader", "DELETE FROM mysql.global_priv WHERE User = 'PUBLIC'", "FLUSH PRIVILEGES")
 	before, err := a.AccountStatements(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	run(t, a, "DROP ROLE reader", "DROP USER ann@`%`", "REVOKE SHOW DATABASES ON *.* FROM PUBLIC")
 	for range 2 {
-		if err := a.MakeAccounts(t.Context(), before); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, a.MakeAccounts(t.Context(), before))
 	}
 	if after, err := a.AccountStatements(t.Context()); err != nil || !slices.Equal(before, after) {
 		t.Errorf("%v\n%v %v", before, after, err)

@@ -10,6 +10,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"yunion.io/x/ocadm/test/require"
 )
 
 // gone is a connection from a machine that may lose power: from then on it sends nothing, not even the end of the connection.
@@ -55,9 +57,7 @@ func TestLock(t *testing.T) {
 	cfg.LockWait = 30 * time.Second
 	next = open(t, cfg)
 	release, err := next.Lock(t.Context(), "ocadm_test")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	t.Logf("after %.1f s", time.Since(began).Seconds())
 	release()
 	if again, err := next.Lock(t.Context(), "ocadm_test"); err != nil {
@@ -92,9 +92,7 @@ func TestHold(t *testing.T) {
 	}
 	first, next := open(t, slow), open(t, cfg)
 	held, release, err := first.Hold(t.Context(), "ocadm_test", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer release()
 	if again, _, err := held.Hold(t.Context(), "ocadm_test", nil); err != nil || again != held {
 		t.Fatalf("what holds the lock keeps it: %v", err)
@@ -106,18 +104,14 @@ func TestHold(t *testing.T) {
 		t.Fatalf("%q, %v", heard, err)
 	}
 	time.Sleep(2 * idle) // only hold the lock
-	if err := held.StillHolds(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, held.StillHolds(t.Context()))
 	if _, err := held.EnsureDatabase(t.Context(), nil, "one"); err != nil {
 		t.Fatal(err)
 	}
 	sleep.Lock()
 	cfg.LockWait = 30 * time.Second
 	other, end, err := open(t, cfg).Hold(t.Context(), "ocadm_test", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer end()
 	sleep.Unlock()
 	for what, err := range map[string]error{"drop": held.DropDatabase(t.Context(), "one"), "statement": held.Exec(t.Context(), "DROP DATABASE one"), "look": held.StillHolds(t.Context())} {
@@ -138,18 +132,14 @@ func TestHoldAgain(t *testing.T) {
 	cfg := root(t)
 	a, other := open(t, cfg), open(t, cfg)
 	held, release, err := a.Hold(t.Context(), "ocadm_test", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer release()
 	if lost, err := held.HoldAgain(t.Context(), nil); lost || err != nil {
 		t.Errorf("lost %t, %v", lost, err)
 	}
 	of := *held // as in a loader
 	id, err := strings1(t.Context(), other.cfg, other.db, "SELECT IS_USED_LOCK('ocadm_test')")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	run(t, other, "KILL "+id[0])
 	if lost, err := held.HoldAgain(t.Context(), nil); !lost || err != nil {
 		t.Errorf("lost %t, %v", lost, err)

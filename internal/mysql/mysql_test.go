@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"yunion.io/x/ocadm/test/mariadb"
+	"yunion.io/x/ocadm/test/require"
 )
 
 var server *mariadb.Server
@@ -47,9 +48,7 @@ func root(t *testing.T) Config {
 	if name, _, _ := strings.Cut(t.Name(), "/"); user != name {
 		user = name
 		t.Cleanup(func() { user = "" })
-		if err := server.Wipe(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, server.Wipe(t.Context()))
 	}
 	return Config{Host: server.Host, Port: server.Port, User: "root", Password: server.RootPassword, Owner: Owner{ID: "1", Namespace: "onecloud", Name: "default"}}
 }
@@ -57,9 +56,7 @@ func root(t *testing.T) Config {
 func open(t *testing.T, cfg Config) *Admin {
 	t.Helper()
 	a, err := Open(t.Context(), cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	t.Cleanup(func() { _ = a.Close() })
 	return a
 }
@@ -207,12 +204,8 @@ func TestNoSecretInRefusals(t *testing.T) {
 	limited := open(t, cfg)
 	acc := Account{User: "svc_b", Password: canary, Database: "svc_b"}
 	snap, err := a.Snapshot(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := a.Claim(t.Context(), snap, Want{Account: acc, Databases: []string{acc.Database}}); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
+	require.NoError(t, a.Claim(t.Context(), snap, Want{Account: acc, Databases: []string{acc.Database}}))
 	_, err = limited.EnsureAccount(t.Context(), nil, acc)
 	if e, ok := errors.AsType[*Error](err); !ok || e.Class != NoCreateUser || e.Account != "'reader'@'%'" {
 		t.Errorf("got %v", err)
@@ -275,9 +268,7 @@ func TestConnectingFails(t *testing.T) {
 		return d.DialContext
 	}
 	closed, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	closedPort := closed.Addr().(*net.TCPAddr).Port
 	_ = closed.Close()
 
@@ -332,9 +323,7 @@ func TestConnectingFails(t *testing.T) {
 	})
 	t.Run("silent", func(t *testing.T) {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		defer l.Close()
 		_, err = Open(t.Context(), Config{Host: "127.0.0.1", Port: l.Addr().(*net.TCPAddr).Port, User: "root", Password: canary, Timeout: 50 * time.Millisecond})
 		if ClassOf(err) != Unreachable {

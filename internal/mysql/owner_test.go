@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"yunion.io/x/ocadm/test/require"
 )
 
 // owned opens an Admin for a cloud on the shared server.
@@ -20,12 +22,8 @@ func owned(t *testing.T, id string, adopt Adoption) *Admin {
 func ensureAll(t *testing.T, a *Admin, wants ...Want) error {
 	t.Helper()
 	snap, err := a.Snapshot(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := a.Claim(t.Context(), snap, wants...); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
+	require.NoError(t, a.Claim(t.Context(), snap, wants...))
 	var errs []error
 	for _, w := range wants {
 		for _, d := range w.Databases {
@@ -68,18 +66,14 @@ func TestForeignIsLeftAlone(t *testing.T) {
 	if err != nil || !slices.Equal(databases, []string{"own_new"}) || !slices.Equal(accounts, []string{"own_new"}) {
 		t.Errorf("owned: %v, %v, %v", databases, accounts, err)
 	}
-	if err := a.DropOwned(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, a.DropOwned(t.Context()))
 	names, err := a.Databases(t.Context())
 	if err != nil || !slices.Contains(names, "own_a") || !slices.Contains(names, "own_b") || slices.Contains(names, "own_new") {
 		t.Errorf("left: %v, %v", names, err)
 	}
 	// On request, it adopts what was named, and nothing else.
 	a = owned(t, "one", Adoption{Names: []string{"own_a"}})
-	if err := ensureAll(t, a, wants[0]); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, ensureAll(t, a, wants[0]))
 	if err := ensureAll(t, a, wants[1]); ClassOf(err) != Foreign {
 		t.Errorf("another than the one named: %v", err)
 	}
@@ -104,17 +98,13 @@ func TestForeignIsLeftAloneByName(t *testing.T) {
 func TestOtherCloudIsRefused(t *testing.T) {
 	w := want("own_a", "same password")
 	first := owned(t, "one", Adoption{})
-	if err := ensureAll(t, first, w); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, ensureAll(t, first, w))
 	second := owned(t, "two", Adoption{Names: []string{"own_a"}})
 	err := ensureAll(t, second, w)
 	if ClassOf(err) != Foreign || !strings.Contains(err.Error(), "ns-one/cloud-one/one") {
 		t.Fatalf("got %v", err)
 	}
-	if err := second.DropOwned(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, second.DropOwned(t.Context()))
 	if err := ensureAll(t, first, w); err != nil {
 		t.Errorf("the first cloud: %v", err)
 	}
@@ -143,9 +133,7 @@ func TestOwnPasswordProves(t *testing.T) {
 	if databases, accounts, _ := a.Owned(t.Context()); len(databases)+len(accounts) > 0 {
 		t.Errorf("claimed %v, %v", databases, accounts)
 	}
-	if err := ensureAll(t, a, w); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, ensureAll(t, a, w))
 	run(t, hand, "DROP DATABASE own_a", "DROP USER own_a@`%`")
 	if err := ensureAll(t, a, w); err != nil {
 		t.Errorf("what is marked is made again: %v", err)
@@ -169,13 +157,9 @@ func TestNoOwner(t *testing.T) {
 func TestClaimIsOneStatement(t *testing.T) {
 	a, verbs := counted(t)
 	snap, err := a.Snapshot(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	clear(verbs)
-	if err := a.Claim(t.Context(), snap, want("own_a", "x"), want("own_b", "x"), want("own_c", "x")); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, a.Claim(t.Context(), snap, want("own_a", "x"), want("own_b", "x"), want("own_c", "x")))
 	if got := writes(verbs); !slices.Equal(got, []string{"CREATE DATABASE 1", "CREATE TABLE 1", "INSERT 1"}) || verbs["SELECT"] > 0 {
 		t.Errorf("sent %v", verbs)
 	}

@@ -11,15 +11,14 @@ import (
 	"testing"
 
 	"yunion.io/x/ocadm/test/mariadb"
+	"yunion.io/x/ocadm/test/require"
 )
 
 func leftovers(t *testing.T, a *Admin) []string {
 	t.Helper()
 	out, err := strings1(t.Context(), a.cfg, a.db, `SELECT SCHEMA_NAME FROM information_schema.SCHEMATA WHERE SCHEMA_NAME LIKE 'ocadm\_probe\_%'
 		UNION ALL SELECT CONCAT(User, '@', Host) FROM mysql.user WHERE User LIKE 'ocadm\_probe\_%'`)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return out
 }
 
@@ -28,9 +27,7 @@ func TestProbe(t *testing.T) {
 	// Leftovers of an interrupted probe, and those of a running one.
 	run(t, a, "CREATE DATABASE ocadm_probe_dead", "CREATE USER ocadm_probe_dead@`%`", "CREATE DATABASE ocadm_probe_live")
 	conn, err := a.db.Conn(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if _, err := conn.ExecContext(t.Context(), "DO GET_LOCK('ocadm_probe_live', 0)"); err != nil {
 		t.Fatal(err)
 	}
@@ -142,9 +139,7 @@ func TestInspectWritesNothing(t *testing.T) {
 func statements(t *testing.T) []mariadb.Statement {
 	t.Helper()
 	s, err := server.Statements()
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return s
 }
 

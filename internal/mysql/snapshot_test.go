@@ -7,6 +7,8 @@ import (
 	"maps"
 	"slices"
 	"testing"
+
+	"yunion.io/x/ocadm/test/require"
 )
 
 // One snapshot is enough for everything that is created or exists already.
@@ -21,18 +23,12 @@ func TestSnapshotServesAll(t *testing.T) {
 	ensure := func() (changed int) {
 		t.Helper()
 		snap, err := a.Snapshot(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		for _, acc := range accounts {
 			made, err := a.EnsureDatabase(t.Context(), snap, acc.Database)
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			granted, err := a.EnsureAccount(t.Context(), snap, acc)
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			if made || granted {
 				changed++
 			}
@@ -65,9 +61,7 @@ func TestSnapshotIsOld(t *testing.T) {
 	a := open(t, root(t))
 	acc := Account{User: "snap_old", Password: "pw-snap_old", Database: "snap_old"}
 	before, err := a.Snapshot(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	run(t, a, "CREATE DATABASE snap_old", "CREATE USER snap_old@`%` IDENTIFIED BY 'by hand'")
 	both := func(s *Snapshot) {
 		t.Helper()

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"yunion.io/x/ocadm/test/mariadb"
+	"yunion.io/x/ocadm/test/require"
 )
 
 func TestDiskOf(t *testing.T) {
@@ -63,9 +64,7 @@ func TestRoom(t *testing.T) {
 		t.Fatalf("%+v, %v", r, err)
 	}
 	var fs unix.Statfs_t
-	if err := unix.Statfs(r.Directory, &fs); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, unix.Statfs(r.Directory, &fs))
 	if all := int64(fs.Blocks) * fs.Bsize; r.Free <= 0 || r.Free >= all || r.Logged {
 		t.Errorf("%+v of %d", r, all)
 	}
@@ -89,14 +88,10 @@ func TestRoomWithBinaryLog(t *testing.T) {
 	}
 	ctx := context.WithoutCancel(t.Context())
 	s, err := mariadb.Start(t.Context(), t.TempDir(), mariadb.Options{Args: []string{"--log-bin", "--plugin-load-add=no_such_plugin"}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	t.Cleanup(func() { _ = s.Close() })
 	a, err := Open(ctx, Config{Host: s.Host, Port: s.Port, User: "root", Password: s.RootPassword})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer a.Close()
 	if r, err := a.Room(ctx); err != nil || r.Unknown != "" || !r.Logged {
 		t.Errorf("%+v, %v", r, err)
@@ -119,9 +114,7 @@ func TestCopySize(t *testing.T) {
 	if flavour() == MySQL {
 		view = "INNODB_TABLESPACES"
 	}
-	if err := a.db.QueryRow("SELECT SUM(FILE_SIZE) FROM information_schema." + view + " WHERE NAME LIKE 'sized/%'").Scan(&files); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, a.db.QueryRow("SELECT SUM(FILE_SIZE) FROM information_schema."+view+" WHERE NAME LIKE 'sized/%'").Scan(&files))
 	size, err := a.CopySize(t.Context(), "sized", "no such database")
 	if err != nil || size < files || size > 3*files {
 		t.Errorf("%d, %v; the files have %d", size, err, files)

@@ -13,6 +13,7 @@ import (
 
 	"yunion.io/x/ocadm/internal/pki"
 	"yunion.io/x/ocadm/test/mariadb"
+	"yunion.io/x/ocadm/test/require"
 )
 
 // authority returns a CA, and the server arguments for a certificate that it issued.
@@ -20,23 +21,15 @@ func authority(t *testing.T, ip net.IP) (ca string, args []string) {
 	t.Helper()
 	now := time.Now()
 	a, err := pki.NewCA(now, "database", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	server, err := pki.Issue(a, pki.Request{CommonName: "Server_Auto_Generated", NotBefore: now, IPs: []net.IP{ip}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	key, err := server.KeyPEM()
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	dir := t.TempDir()
 	for name, text := range map[string][]byte{"ca.pem": a.CertPEM(), "cert.pem": server.CertPEM(), "key.pem": key} {
 		file := filepath.Join(dir, name)
-		if err := os.WriteFile(file, text, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, os.WriteFile(file, text, 0o600))
 		args = append(args, "--ssl-"+map[string]string{"ca.pem": "ca", "cert.pem": "cert", "key.pem": "key"}[name]+"="+file)
 	}
 	return string(a.CertPEM()), args
@@ -46,9 +39,7 @@ func authority(t *testing.T, ip net.IP) (ca string, args []string) {
 func encrypted(t *testing.T, a *Admin) bool {
 	t.Helper()
 	var name, cipher string
-	if err := a.db.QueryRow("SHOW SESSION STATUS LIKE 'Ssl_cipher'").Scan(&name, &cipher); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, a.db.QueryRow("SHOW SESSION STATUS LIKE 'Ssl_cipher'").Scan(&name, &cipher))
 	return cipher != ""
 }
 

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"yunion.io/x/ocadm/internal/exec"
+	"yunion.io/x/ocadm/test/require"
 )
 
 // machine records commands; stop fails as systemctl does without the unit.
@@ -45,12 +46,8 @@ func node(t *testing.T) string {
 		"proc/sys/net/ipv4/conf/all/arp_ignore": "1\n",
 	} {
 		file := filepath.Join(root, name)
-		if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, os.MkdirAll(filepath.Dir(file), 0o700))
+		require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
 	}
 	return root
 }
@@ -58,9 +55,7 @@ func node(t *testing.T) string {
 // Only the static pod's process is paused, the unit resumes it however it ends, and an earlier fault is ended first.
 func TestPause(t *testing.T) {
 	m := &machine{}
-	if err := (Fault{Kind: PauseEtcd, For: time.Millisecond, Root: node(t), Exec: m}).Run(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, (Fault{Kind: PauseEtcd, For: time.Millisecond, Root: node(t), Exec: m}).Run(t.Context()))
 	if len(m.ran) != 3 || m.ran[0] != "systemctl stop "+Unit || m.ran[2] != m.ran[0] {
 		t.Fatalf("%q", m.ran)
 	}

@@ -22,23 +22,20 @@ import (
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/internal/ownimage"
 	"yunion.io/x/ocadm/internal/ownimage/programtest"
+	"yunion.io/x/ocadm/test/require"
 )
 
 func pack(t *testing.T, file string) v1.Image {
 	t.Helper()
 	img, err := ownimage.Pack(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return img
 }
 
 func digest(t *testing.T, img v1.Image) string {
 	t.Helper()
 	h, err := img.Digest()
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return h.String()
 }
 
@@ -46,9 +43,7 @@ func TestPack(t *testing.T) {
 	file := programtest.Program(t, elf.EM_AARCH64, false, strings.Repeat("text", 1000))
 	img := pack(t, file)
 	cfg, err := img.ConfigFile()
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	want := v1.Config{Entrypoint: []string{"/ocadm"}, User: "65534:65534"}
 	if d := cmp.Diff(want, cfg.Config); d != "" || cfg.OS+"/"+cfg.Architecture != "linux/arm64" {
 		t.Errorf("for %s/%s; config (-want +got):\n%s", cfg.OS, cfg.Architecture, d)
@@ -58,14 +53,10 @@ func TestPack(t *testing.T) {
 		t.Fatalf("%d layers, %v", len(layers), err)
 	}
 	in, err := layers[0].Uncompressed()
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer in.Close()
 	plain, err := io.ReadAll(in)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if got, _, _ := v1.SHA256(bytes.NewReader(plain)); len(cfg.RootFS.DiffIDs) != 1 || got != cfg.RootFS.DiffIDs[0] {
 		t.Errorf("the layer is %s, the config lists %s", got, cfg.RootFS.DiffIDs)
 	}
@@ -76,9 +67,7 @@ func TestPack(t *testing.T) {
 		if errors.Is(err, io.EOF) {
 			break
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		if files[h.Name], err = io.ReadAll(r); err != nil {
 			t.Fatal(err)
 		}
@@ -111,9 +100,7 @@ func TestSameProgramSameDigest(t *testing.T) {
 
 func TestPackRefuses(t *testing.T) {
 	script := filepath.Join(t.TempDir(), "script")
-	if err := os.WriteFile(script, []byte("#!/bin/sh\n"), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.WriteFile(script, []byte("#!/bin/sh\n"), 0o755))
 	for _, c := range []struct{ name, file, want string }{
 		{"nothing there", filepath.Join(t.TempDir(), "none"), "no such file"},
 		{"a script", script, "not a Linux program"},
@@ -136,9 +123,7 @@ func TestInspect(t *testing.T) {
 		t.Errorf("%s, %s, %v", arch, got, err)
 	}
 	text := filepath.Join(t.TempDir(), "text")
-	if err := os.WriteFile(text, []byte("v1.2.3"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.WriteFile(text, []byte("v1.2.3"), 0o600))
 	for name, c := range map[string]struct{ file, version string }{
 		"another version": {file, "v1.2.4"}, "a candidate": {linked(t, "v1.2.4-rc.1"), "v1.2.4"}, "no program": {text, "v1.2.3"}, "no file": {text + "x", "v1.2.3"},
 		"another architecture": {programtest.Program(t, elf.EM_RISCV, false, "v1.2.3"), "v1.2.3"},
@@ -157,9 +142,7 @@ func linked(t *testing.T, version string) string {
 		"go.mod":  "module example.org/x\n\ngo 1.24\n",
 		"main.go": "package main\n\nvar version = \"\"\n\nfunc main() { print(version, \"v1.2.4\") }\n",
 	} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
 	}
 	c := exec.CommandContext(t.Context(), "go", "build", "-ldflags", "-s -w -X main.version="+version, "-o", "ocadm", ".")
 	c.Dir, c.Env = dir, append(os.Environ(), "GOOS=linux", "GOARCH=arm64", "CGO_ENABLED=0")

@@ -20,6 +20,7 @@ import (
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/internal/ownimage"
 	"yunion.io/x/ocadm/internal/ownimage/programtest"
+	"yunion.io/x/ocadm/test/require"
 )
 
 func newRegistry() http.Handler { return registry.New(registry.Logger(log.New(io.Discard, "", 0))) }
@@ -27,9 +28,7 @@ func newRegistry() http.Handler { return registry.New(registry.Logger(log.New(io
 func reference(t *testing.T, image string, insecure bool) name.Tag {
 	t.Helper()
 	ref, err := ownimage.Reference(image, "v7", insecure)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return ref
 }
 
@@ -67,16 +66,12 @@ func TestPush(t *testing.T) {
 	for _, text := range []string{"one", "two"} {
 		img := pack(t, programtest.Program(t, elf.EM_X86_64, false, text))
 		var done, total int64
-		if err := ownimage.Push(t.Context(), ref, img, ownimage.Options{Insecure: true, Progress: func(d, n int64) { done, total = d, n }}); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, ownimage.Push(t.Context(), ref, img, ownimage.Options{Insecure: true, Progress: func(d, n int64) { done, total = d, n }}))
 		if done == 0 || done != total {
 			t.Errorf("progress ended at %d of %d", done, total)
 		}
 		d, err := remote.Head(ref)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		if want := digest(t, img); d.Digest.String() != want {
 			t.Errorf("the registry has %s, want %s", d.Digest, want)
 		}

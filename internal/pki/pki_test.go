@@ -18,6 +18,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"yunion.io/x/ocadm/test/require"
 )
 
 var epoch = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
@@ -27,18 +29,14 @@ const day = 24 * time.Hour
 func newCA(t *testing.T) Pair {
 	t.Helper()
 	ca, err := NewCA(epoch, "onecloud", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return ca
 }
 
 func issue(t *testing.T, ca Pair, r Request) Pair {
 	t.Helper()
 	p, err := Issue(ca, r)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return p
 }
 
@@ -118,17 +116,11 @@ func TestIssueRefuses(t *testing.T) {
 func TestContinueCA(t *testing.T) {
 	old, err := sign(&x509.Certificate{Subject: pkix.Name{CommonName: "ca"}, SubjectKeyId: []byte{1, 2, 3}, NotBefore: epoch, NotAfter: epoch.Add(day),
 		BasicConstraintsValid: true, IsCA: true}, nil, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	next, err := ContinueCA(epoch.Add(day), old)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	leaf, err := Issue(next, Request{CommonName: "a", NotBefore: epoch.Add(day)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if !bytes.Equal(leaf.Cert.AuthorityKeyId, old.Cert.SubjectKeyId) || !SignedBy(leaf.Cert, old.Cert) || next.Cert.Subject.CommonName != "ca" {
 		t.Errorf("the authority of a leaf is %x", leaf.Cert.AuthorityKeyId)
 	}
@@ -190,16 +182,12 @@ func TestPEM(t *testing.T) {
 	ca := newCA(t)
 	leaf := issue(t, ca, Request{CommonName: "service", DNSNames: []string{"a"}, NotBefore: epoch})
 	key, err := leaf.KeyPEM()
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if !bytes.HasPrefix(key, []byte("-----BEGIN RSA PRIVATE KEY-----")) {
 		t.Errorf("key starts %.40q", key)
 	}
 	back, err := ParsePair(slices.Concat(leaf.CertPEM(), ca.CertPEM()), key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if !back.Cert.Equal(leaf.Cert) {
 		t.Error("another certificate came back")
 	}
@@ -212,13 +200,9 @@ func TestPEM(t *testing.T) {
 	}
 
 	ec, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	sec1, err := x509.MarshalECPrivateKey(ec)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	for name, data := range map[string][]byte{
 		"sec1":  pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: sec1}),
 		"pkcs8": mustKeyPEM(t, Pair{Key: ec}),
@@ -245,9 +229,7 @@ func TestPEM(t *testing.T) {
 func mustKeyPEM(t *testing.T, p Pair) []byte {
 	t.Helper()
 	b, err := p.KeyPEM()
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return b
 }
 

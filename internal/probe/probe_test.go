@@ -10,6 +10,8 @@ import (
 	"os"
 	"slices"
 	"testing"
+
+	"yunion.io/x/ocadm/test/require"
 )
 
 func TestPacket(t *testing.T) {
@@ -69,9 +71,7 @@ func start(t *testing.T) *dialogue {
 
 func (d *dialogue) say(line any, into any) {
 	d.t.Helper()
-	if err := json.NewEncoder(d.in).Encode(line); err != nil {
-		d.t.Fatal(err)
-	}
+	require.NoError(d.t, json.NewEncoder(d.in).Encode(line))
 	d.hear(into)
 }
 
@@ -80,9 +80,7 @@ func (d *dialogue) hear(into any) {
 	if !d.out.Scan() {
 		d.t.Fatal("it says nothing: ", <-d.over)
 	}
-	if err := json.Unmarshal(d.out.Bytes(), into); err != nil {
-		d.t.Fatal(err)
-	}
+	require.NoError(d.t, json.Unmarshal(d.out.Bytes(), into))
 }
 
 // TestRun makes two probes on one machine send to each other over the loopback interface.
@@ -91,14 +89,10 @@ func TestRun(t *testing.T) {
 		t.Skip("it needs root, as on the machines")
 	}
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer taken.Close()
 	free, err := net.Listen("tcp", ":0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	port := func(l net.Listener) int { return l.Addr().(*net.TCPAddr).Port }
 	own, others, closed := port(free), port(taken), 1
 	free.Close()

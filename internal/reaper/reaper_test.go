@@ -18,6 +18,7 @@ import (
 
 	"yunion.io/x/ocadm/internal/reaper"
 	"yunion.io/x/ocadm/internal/wait"
+	"yunion.io/x/ocadm/test/require"
 )
 
 // role makes the test binary the first process of a container.
@@ -39,19 +40,13 @@ func TestMain(m *testing.M) {
 func first(t *testing.T, script string) (c *exec.Cmd, out *bufio.Reader) {
 	t.Helper()
 	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	c = exec.CommandContext(t.Context(), self, "/bin/sh", "-c", script)
 	c.Env = append(os.Environ(), role+"=1")
 	c.Stderr = os.Stderr
 	pipe, err := c.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := c.Start(); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
+	require.NoError(t, c.Start())
 	return c, bufio.NewReader(pipe)
 }
 
@@ -77,9 +72,7 @@ func TestSignals(t *testing.T) {
 		if line, err := out.ReadString('\n'); line != "ready\n" {
 			t.Fatalf("%q %v", line, err)
 		}
-		if err := c.Process.Signal(s); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, c.Process.Signal(s))
 		rest, _ := io.ReadAll(out)
 		_ = c.Wait()
 		if string(rest) != "got\n" || c.ProcessState.ExitCode() != 5 {
@@ -95,16 +88,12 @@ func TestOrphans(t *testing.T) {
 	var orphans []int
 	for {
 		line, err := out.ReadString('\n')
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		if line == "ready\n" {
 			break
 		}
 		pid, err := strconv.Atoi(strings.TrimSpace(strings.TrimPrefix(line, "last ")))
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		orphans = append(orphans, pid)
 	}
 	_ = c
@@ -119,9 +108,7 @@ func TestOrphans(t *testing.T) {
 		}
 		return true, "", nil
 	}, func(string) {})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if parent := parentOf(last); parent != c.Process.Pid {
 		t.Errorf("the orphan's parent is %d, the reaper is %d", parent, c.Process.Pid)
 	}

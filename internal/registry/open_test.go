@@ -17,6 +17,7 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 
 	"yunion.io/x/ocadm/internal/fetch"
+	"yunion.io/x/ocadm/test/require"
 )
 
 // An image is downloaded from the first server that has it: with a token login, over a redirect to another host that must not receive the
@@ -38,9 +39,7 @@ func TestOpen(t *testing.T) {
 	}))
 	t.Cleanup(storage.Close)
 	want, _, err := v1.SHA256(strings.NewReader(strings.Repeat("x", 1000)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	away := func(h http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if strings.HasSuffix(r.URL.Path, "/blobs/"+want.String()) {
@@ -55,22 +54,16 @@ func TestOpen(t *testing.T) {
 	machine := files{"/etc/containerd/certs.d/docker.io/hosts.toml": "server = '" + bearer.URL + "'\n[host.'" + empty.URL + "']\n"}
 	auth := base64.StdEncoding.EncodeToString([]byte(user + ":" + password))
 	credentials, err := ParseCredentials(fmt.Appendf(nil, `{"auths":{"docker.io":{"auth":%q}}}`, auth))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	c := Client{Endpoints: Machine(machine), Credentials: credentials}
 	img, err := c.Open(t.Context(), "docker.io/library/busybox:v1", fetch.Fetcher{Pause: time.Millisecond})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer img.Close()
 	if d, err := c.Find(t.Context(), "docker.io/library/busybox:v1"); err != nil || d != img.Digest {
 		t.Errorf("the digest is %s (%v), want %s", d, err, img.Digest)
 	}
 	var m v1.Manifest
-	if err := json.Unmarshal(img.Raw, &m); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, json.Unmarshal(img.Raw, &m))
 	if raw, err := img.Manifest(t.Context(), img.Digest); err != nil || !bytes.Equal(raw, img.Raw) {
 		t.Errorf("the manifest by its digest: %s, %v", raw, err)
 	}

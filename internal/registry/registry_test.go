@@ -30,6 +30,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 
 	"yunion.io/x/ocadm/internal/pki"
+	"yunion.io/x/ocadm/test/require"
 )
 
 const (
@@ -42,18 +43,12 @@ func serve(t *testing.T, repository string, secure bool, wrap func(http.Handler)
 	t.Helper()
 	h := server.New(server.Logger(log.New(io.Discard, "", 0)))
 	img, err := random.Image(64, 1)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	plain := httptest.NewServer(h)
 	defer plain.Close()
 	ref, err := name.NewTag(strings.TrimPrefix(plain.URL, "http://") + "/" + repository + ":v1")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := remote.Write(ref, img); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
+	require.NoError(t, remote.Write(ref, img))
 	if wrap != nil {
 		h = wrap(h)
 	}
@@ -251,17 +246,11 @@ func TestFind(t *testing.T) {
 func ofTheMachine(t *testing.T) tls.Certificate {
 	t.Helper()
 	ca, err := pki.NewCA(time.Now(), "machine", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	leaf, err := pki.Issue(ca, pki.Request{CommonName: "r", IPs: []net.IP{net.IPv4(127, 0, 0, 1)}, Usage: pki.Server, NotBefore: time.Now(), Small: true})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	file := filepath.Join(t.TempDir(), "ca.crt")
-	if err := os.WriteFile(file, ca.CertPEM(), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.WriteFile(file, ca.CertPEM(), 0o600))
 	t.Setenv("SSL_CERT_FILE", file)
 	return tls.Certificate{Certificate: [][]byte{leaf.Cert.Raw}, PrivateKey: leaf.Key}
 }
@@ -273,9 +262,7 @@ func certificate(s *httptest.Server) string {
 func privateKey(t *testing.T, s *httptest.Server) string {
 	t.Helper()
 	raw, err := x509.MarshalPKCS8PrivateKey(s.TLS.Certificates[0].PrivateKey)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: raw}))
 }
 

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"yunion.io/x/ocadm/internal/spdx"
+	"yunion.io/x/ocadm/test/require"
 )
 
 func TestWrite(t *testing.T) {
@@ -23,9 +24,7 @@ func TestWrite(t *testing.T) {
 		},
 	}
 	var one, two bytes.Buffer
-	if err := spdx.Write(&one, d); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, spdx.Write(&one, d))
 	if err := spdx.Write(&two, d); err != nil || one.String() != two.String() {
 		t.Fatalf("equal documents differ (error %v)", err)
 	}
@@ -38,9 +37,7 @@ func TestWrite(t *testing.T) {
 		}
 		Relationships []struct{ SpdxElementID, RelationshipType, RelatedSpdxElement string }
 	}
-	if err := json.Unmarshal(one.Bytes(), &got); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, json.Unmarshal(one.Bytes(), &got))
 	if got.Creation.Created != "1970-01-01T00:00:00Z" || len(got.Packages) != 4 || len(got.Relationships) != 4 {
 		t.Fatalf("%s", one.String())
 	}

@@ -15,15 +15,15 @@ import (
 
 	gossh "golang.org/x/crypto/ssh"
 	"golang.org/x/crypto/ssh/knownhosts"
+
+	"yunion.io/x/ocadm/test/require"
 )
 
 // signed starts a server with a host key that also has a certificate. Each connection gets a certificate of its own, as if it had been renewed.
 func signed(t *testing.T, authority gossh.Signer, key crypto.Signer) (Target, gossh.PublicKey) {
 	t.Helper()
 	host, err := gossh.NewSignerFromSigner(key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return listen(t, func(c net.Conn) {
 		cert := &gossh.Certificate{Key: host.PublicKey(), CertType: gossh.HostCert, ValidPrincipals: []string{"127.0.0.1"},
 			ValidBefore: uint64(time.Now().Add(time.Hour).Unix())}
@@ -44,21 +44,13 @@ func signed(t *testing.T, authority gossh.Signer, key crypto.Signer) (Target, go
 // TestHostCertificate checks that the key of a certificate is pinned, not the certificate, which is renewed.
 func TestHostCertificate(t *testing.T) {
 	_, ca, err := ed25519.GenerateKey(rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	authority, err := gossh.NewSignerFromKey(ca)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	long, err := rsa.GenerateKey(rand.Reader, 2048)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	_, ed, err := ed25519.GenerateKey(rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	for name, key := range map[string]crypto.Signer{"rsa": long, "ed25519": ed} {
 		target, public := signed(t, authority, key)
 		for _, pin := range []string{"", "", gossh.FingerprintSHA256(public)} {
@@ -78,9 +70,7 @@ func TestHostCertificate(t *testing.T) {
 		// The key of the authority is not that of a machine.
 		file := filepath.Join(t.TempDir(), "known_hosts")
 		line := "# keys\n@cert-authority " + knownhosts.Line([]string{target.hostPort()}, authority.PublicKey()) + "\n"
-		if err := os.WriteFile(file, []byte(line), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, os.WriteFile(file, []byte(line), 0o600))
 		for range 2 {
 			if target.HostKey, err = KnownHosts(file).Key(target); err != nil {
 				t.Fatal(err)
@@ -91,9 +81,7 @@ func TestHostCertificate(t *testing.T) {
 				break
 			}
 			c.Close()
-			if err := KnownHosts(file).Add(target, c.HostKey()); err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, KnownHosts(file).Add(target, c.HostKey()))
 		}
 	}
 }

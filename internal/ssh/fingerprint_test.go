@@ -13,15 +13,15 @@ import (
 	"testing"
 
 	gossh "golang.org/x/crypto/ssh"
+
+	"yunion.io/x/ocadm/test/require"
 )
 
 // listen passes each connection to serve until the test ends. It returns the address, with a password.
 func listen(t *testing.T, serve func(net.Conn)) Target {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	t.Cleanup(func() { _ = l.Close() })
 	go func() {
 		for {
@@ -50,21 +50,13 @@ func logIn(c net.Conn, cfg *gossh.ServerConfig) {
 // A machine has host keys of several types, and the pinned fingerprint may be that of any of them. No other key is accepted.
 func TestFingerprintOfAnyKey(t *testing.T) {
 	ec, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	_, ed, err := ed25519.GenerateKey(rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	_, unknown, err := ed25519.GenerateKey(rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	long, err := rsa.GenerateKey(rand.Reader, 2048)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	var passwords int
 	var mu sync.Mutex
 	cfg := &gossh.ServerConfig{PasswordCallback: func(gossh.ConnMetadata, []byte) (*gossh.Permissions, error) {
@@ -76,9 +68,7 @@ func TestFingerprintOfAnyKey(t *testing.T) {
 	prints := map[string]string{}
 	for name, key := range map[string]any{"ecdsa": ec, "ed25519": ed, "rsa": long, "": unknown} {
 		signer, err := gossh.NewSignerFromKey(key)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		if prints[name] = gossh.FingerprintSHA256(signer.PublicKey()); name != "" {
 			cfg.AddHostKey(signer)
 		}

@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/crypto/ssh/knownhosts"
 
+	"yunion.io/x/ocadm/test/require"
 	"yunion.io/x/ocadm/test/sshserver"
 )
 
@@ -24,14 +25,10 @@ func TestKnownHosts(t *testing.T) {
 		t.Fatalf("%q, %v", key, err)
 	}
 	c, err := Dial(t.Context(), target, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	c.Close()
 	for range 2 {
-		if err := file.Add(target, c.HostKey()); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, file.Add(target, c.HostKey()))
 	}
 	if text, err := os.ReadFile(string(file)); err != nil || bytes.Count(text, []byte("\n")) != 1 {
 		t.Errorf("%s, %v", text, err)
@@ -52,15 +49,11 @@ func TestHashedHost(t *testing.T) {
 	s, target := machine(t, nil)
 	file := filepath.Join(t.TempDir(), "known_hosts")
 	name := knownhosts.HashHostname(knownhosts.Normalize(target.hostPort()))
-	if err := os.WriteFile(file, []byte("# a comment\n"+name+" "+s.HostKey()+"\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.WriteFile(file, []byte("# a comment\n"+name+" "+s.HostKey()+"\n"), 0o600))
 	if key, err := KnownHosts(file).Key(target); err != nil || key != s.HostKey() {
 		t.Errorf("%q, %v", key, err)
 	}
-	if err := os.WriteFile(file, []byte("no line\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.WriteFile(file, []byte("no line\n"), 0o600))
 	if _, err := KnownHosts(file).Key(target); err == nil {
 		t.Error("a file that cannot be read is no error")
 	}
@@ -85,9 +78,7 @@ func TestFeed(t *testing.T) {
 		})
 		target.User, target.SudoPassword = user, "secret"
 		c, err := Dial(t.Context(), target, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		var got strings.Builder
 		const script = "cat\nprintf '%s\\n' 'a\\b' \"$1\"\nexit 3\n"
 		r, err := c.Feed(t.Context(), script, []string{"/it's"}, strings.NewReader(data), func(l string) { got.WriteString(l + "\n") })
@@ -102,12 +93,8 @@ func TestFeed(t *testing.T) {
 func TestKnownHostsWithoutNewline(t *testing.T) {
 	s, target := machine(t, nil)
 	file := filepath.Join(t.TempDir(), "known_hosts")
-	if err := os.WriteFile(file, []byte("other.example "+s.HostKey()), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := KnownHosts(file).Add(target, s.HostKey()); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.WriteFile(file, []byte("other.example "+s.HostKey()), 0o600))
+	require.NoError(t, KnownHosts(file).Add(target, s.HostKey()))
 	for _, at := range []Target{target, {Address: "other.example"}} {
 		if key, err := KnownHosts(file).Key(at); err != nil || key != s.HostKey() {
 			t.Errorf("%s: %q, %v", at, key, err)
@@ -125,9 +112,7 @@ func TestRevokedKey(t *testing.T) {
 		"@revoked * " + s.HostKey() + "\n":                                   "",
 	} {
 		file := KnownHosts(filepath.Join(t.TempDir(), "known_hosts"))
-		if err := os.WriteFile(string(file), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, os.WriteFile(string(file), []byte(text), 0o600))
 		if key, err := file.Key(target); err != nil || key != want {
 			t.Errorf("%s: %q, %v", text, key, err)
 		}

@@ -18,6 +18,7 @@ import (
 	gossh "golang.org/x/crypto/ssh"
 
 	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/test/require"
 	"yunion.io/x/ocadm/test/sshserver"
 )
 
@@ -158,9 +159,7 @@ func TestJumpHost(t *testing.T) {
 	s, target := machine(t, nil)
 	way.HostKey, target.Jump = jump.HostKey(), &way
 	c, err := Dial(t.Context(), target, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer c.Close()
 	if c.HostKey() != s.HostKey() || c.JumpHostKey() != jump.HostKey() || jump.Logins() != 1 {
 		t.Errorf("%s, %s, %d", c.HostKey(), c.JumpHostKey(), jump.Logins())
@@ -184,9 +183,7 @@ func TestBrokenOff(t *testing.T) {
 		t.Error(out)
 	}
 	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer l.Close()
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cause := errors.New("the operation ends")
@@ -210,9 +207,7 @@ func TestCancel(t *testing.T) {
 		return 0
 	}
 	c, err := Dial(t.Context(), target, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer c.Close()
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cause := errors.New("cancelled by a user")
@@ -243,13 +238,9 @@ func TestBounds(t *testing.T) {
 func TestKeyWithPassphrase(t *testing.T) {
 	_, target := machine(t, nil)
 	_, key, err := ed25519.GenerateKey(rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	block, err := gossh.MarshalPrivateKeyWithPassphrase(key, "", []byte("sesame"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	target.Key = pem.EncodeToMemory(block)
 	_, _, err = script(t, target)
 	wantCode(t, err, "OCA-7606", "passphrase")

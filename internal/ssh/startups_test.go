@@ -16,6 +16,7 @@ import (
 	gossh "golang.org/x/crypto/ssh"
 	"google.golang.org/grpc/test/bufconn"
 
+	"yunion.io/x/ocadm/test/require"
 	"yunion.io/x/ocadm/test/sshserver"
 )
 
@@ -86,9 +87,7 @@ func TestSilent(t *testing.T) {
 func TestSlowLogin(t *testing.T) {
 	private, _ := sshserver.NewKey(t)
 	host, err := gossh.ParsePrivateKey(private)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	for takes, code := range map[time.Duration]string{45 * time.Second: "", time.Hour: "OCA-7601"} {
 		synctest.Test(t, func(t *testing.T) {
 			cfg := &gossh.ServerConfig{PublicKeyCallback: func(gossh.ConnMetadata, gossh.PublicKey) (*gossh.Permissions, error) {

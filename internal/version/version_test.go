@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"yunion.io/x/ocadm/internal/version"
+	"yunion.io/x/ocadm/test/require"
 )
 
 const root = "../.."
@@ -138,18 +139,12 @@ func TestVersionOfACheckout(t *testing.T) {
 func read(t *testing.T, file string) string {
 	t.Helper()
 	raw, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return string(raw)
 }
 
 func write(t *testing.T, file, text string) {
 	t.Helper()
-	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.MkdirAll(filepath.Dir(file), 0o755))
+	require.NoError(t, os.WriteFile(file, []byte(text), 0o644))
 }

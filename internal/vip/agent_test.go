@@ -21,6 +21,8 @@ import (
 
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"yunion.io/x/ocadm/test/require"
 )
 
 // The health of an API server does not depend on the agent's kubeconfig: without it, all nodes would give up the address.
@@ -37,13 +39,9 @@ func TestReady(t *testing.T) {
 	defer server.Close()
 	ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
 	host, port, err := net.SplitHostPort(server.Listener.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	number, err := strconv.Atoi(port)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	for name, c := range map[string]struct {
 		token string // "" means no kubeconfig, "-" an empty file
 		well  bool
@@ -55,23 +53,15 @@ func TestReady(t *testing.T) {
 		dir := t.TempDir()
 		a := &Agent{Address: host, Port: number, Kubeconfig: filepath.Join(dir, "admin.conf")}
 		if c.token == "-" {
-			if err := os.WriteFile(a.Kubeconfig, nil, 0o600); err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, os.WriteFile(a.Kubeconfig, nil, 0o600))
 		} else if c.token != "" {
 			kc := clientcmdapi.Config{CurrentContext: "c", Contexts: map[string]*clientcmdapi.Context{"c": {Cluster: "c", AuthInfo: "c"}},
 				Clusters:  map[string]*clientcmdapi.Cluster{"c": {Server: "https://elsewhere.invalid", CertificateAuthorityData: ca}},
 				AuthInfos: map[string]*clientcmdapi.AuthInfo{"c": {Token: c.token}}}
-			if err := clientcmd.WriteToFile(kc, a.Kubeconfig); err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, clientcmd.WriteToFile(kc, a.Kubeconfig))
 		}
-		if err := os.MkdirAll(filepath.Join(dir, "pki"), 0o700); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(filepath.Join(dir, "pki", "ca.crt"), ca, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, os.MkdirAll(filepath.Join(dir, "pki"), 0o700))
+		require.NoError(t, os.WriteFile(filepath.Join(dir, "pki", "ca.crt"), ca, 0o600))
 		serves = c.well
 		if err := a.ready(t.Context()); (err == nil) != c.well {
 			t.Errorf("%s: %v", name, err)
@@ -88,26 +78,18 @@ func TestReloadIsRepeated(t *testing.T) {
 	t.Cleanup(func() { signal.Stop(signals) })
 	comm := filepath.Join(a.root, "proc", strconv.Itoa(os.Getpid()), "comm")
 	for _, dir := range []string{Dir, RunDir, "proc/2147483647", filepath.Dir(strings.TrimPrefix(comm, a.root))} {
-		if err := os.MkdirAll(filepath.Join(a.root, dir), 0o700); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, os.MkdirAll(filepath.Join(a.root, dir), 0o700))
 	}
 	gone := filepath.Join(a.root, "proc/2147483647/comm")
-	if err := os.WriteFile(gone, []byte("keepalived\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.WriteFile(gone, []byte("keepalived\n"), 0o600))
 	a.load()
 	if err := a.apply(s); err == nil {
 		t.Error("a signal to a process that does not exist was reported as sent")
 	}
-	if err := errors.Join(os.Remove(gone), os.WriteFile(comm, []byte("keepalived\n"), 0o600)); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, errors.Join(os.Remove(gone), os.WriteFile(comm, []byte("keepalived\n"), 0o600)))
 	next := &Agent{Node: a.Node, Address: a.Address, Log: a.Log, root: a.root}
 	next.load()
-	if err := next.apply(s); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, next.apply(s))
 	select {
 	case <-signals:
 	case <-time.After(time.Minute):

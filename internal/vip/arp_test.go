@@ -11,6 +11,8 @@ import (
 
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
+
+	"yunion.io/x/ocadm/test/require"
 )
 
 var probing = net.HardwareAddr{2, 0, 0, 0, 0, 1}
@@ -42,42 +44,36 @@ func TestARP(t *testing.T) {
 func network(t *testing.T, machines ...[]string) {
 	t.Helper()
 	runtime.LockOSThread() // never unlocked: the thread ends with the test
-	must := func(err error) {
-		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
 	home, err := netns.New()
 	if err != nil {
 		t.Skipf("no network namespace can be made: %v", err)
 	}
 	bridge := &netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: "br0", HardwareAddr: probing}}
-	must(netlink.LinkAdd(bridge))
+	require.NoError(t, netlink.LinkAdd(bridge))
 	for i, addresses := range machines {
 		there, err := netns.New()
-		must(err)
-		must(netns.Set(home))
+		require.NoError(t, err)
+		require.NoError(t, netns.Set(home))
 		mac := net.HardwareAddr{2, 0, 0, 0, 1, byte(i)}
 		near := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "near" + string(rune('a'+i)), MasterIndex: bridge.Index}, PeerName: "far", PeerNamespace: netlink.NsFd(there),
 			PeerHardwareAddr: mac}
-		must(netlink.LinkAdd(near))
-		must(netlink.LinkSetUp(near))
-		must(netns.Set(there))
+		require.NoError(t, netlink.LinkAdd(near))
+		require.NoError(t, netlink.LinkSetUp(near))
+		require.NoError(t, netns.Set(there))
 		far, err := netlink.LinkByName("far")
-		must(err)
-		must(netlink.LinkSetUp(far))
+		require.NoError(t, err)
+		require.NoError(t, netlink.LinkSetUp(far))
 		for _, a := range addresses {
 			address, err := netlink.ParseAddr(a)
-			must(err)
-			must(netlink.AddrAdd(far, address))
+			require.NoError(t, err)
+			require.NoError(t, netlink.AddrAdd(far, address))
 		}
-		must(netns.Set(home))
+		require.NoError(t, netns.Set(home))
 	}
-	must(netlink.LinkSetUp(bridge))
+	require.NoError(t, netlink.LinkSetUp(bridge))
 	own, err := netlink.ParseAddr("10.0.0.1/24")
-	must(err)
-	must(netlink.AddrAdd(bridge, own))
+	require.NoError(t, err)
+	require.NoError(t, netlink.AddrAdd(bridge, own))
 }
 
 // Both machines with the address are detected, even if this one has it as well, and a machine by its own address. The last address is unused.
@@ -87,15 +83,11 @@ func TestHolders(t *testing.T) {
 	}
 	network(t, []string{"10.0.0.2/24", "10.0.0.100/32"}, []string{"10.0.0.3/24", "10.0.0.100/32"})
 	bridge, err := netlink.LinkByName("br0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	for _, too := range []bool{false, true} {
 		if too {
 			address, _ := netlink.ParseAddr("10.0.0.100/32")
-			if err := netlink.AddrAdd(bridge, address); err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, netlink.AddrAdd(bridge, address))
 		}
 		got, err := Holders(t.Context(), "br0", "10.0.0.100", "10.0.0.3", "10.0.0.200")
 		if err != nil || !slices.Equal(got["10.0.0.100"], []string{"02:00:00:00:01:00", "02:00:00:00:01:01"}) ||

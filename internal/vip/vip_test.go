@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"yunion.io/x/ocadm/test/require"
 )
 
 func sample() Settings {
@@ -130,12 +132,8 @@ func TestRouterIDOfAPacket(t *testing.T) {
 // The signal goes to keepalived's first process. There is none here, which is not an error.
 func TestReloadWithoutKeepalived(t *testing.T) {
 	proc := t.TempDir()
-	if err := os.MkdirAll(filepath.Join(proc, "1"), 0o700); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(proc, "1/comm"), []byte("pause\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.MkdirAll(filepath.Join(proc, "1"), 0o700))
+	require.NoError(t, os.WriteFile(filepath.Join(proc, "1/comm"), []byte("pause\n"), 0o600))
 	if err := reload(proc); err != nil {
 		t.Error(err)
 	}

@@ -15,6 +15,7 @@ import (
 
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/internal/workflow"
+	"yunion.io/x/ocadm/test/require"
 )
 
 func TestResume(t *testing.T) {
@@ -62,27 +63,19 @@ func TestTornJournal(t *testing.T) {
 	whole := filepath.Join(dir, "whole")
 	j := workflow.NewJournal(whole)
 	_, err := workflow.Runner[*log]{Plan: "init", Phases: []phase{step("a"), step("b")}, Journal: j}.Run(t.Context(), &log{}, workflow.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	raw, err := os.ReadFile(whole)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	for n := range raw {
 		path := filepath.Join(dir, "torn")
-		if err := os.WriteFile(path, raw[:n], 0o600); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, os.WriteFile(path, raw[:n], 0o600))
 		torn := workflow.NewJournal(path)
 		in, err := torn.Resume("init")
 		first := strings.Index(string(raw), "\n")
 		if unfinished := n > first; err != nil || (in != nil) != unfinished {
 			t.Fatalf("%d bytes: %+v, %v", n, in, err)
 		}
-		if err := torn.Append(t.Context(), workflow.Entry{Run: "x", Plan: "join", Event: "run-started"}); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, torn.Append(t.Context(), workflow.Entry{Run: "x", Plan: "join", Event: "run-started"}))
 		if in, err := torn.Resume("join"); err != nil || in == nil {
 			t.Fatalf("%d bytes: the new line is lost: %+v, %v", n, in, err)
 		}
@@ -92,9 +85,7 @@ func TestTornJournal(t *testing.T) {
 func TestLock(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "run", "ocadm.lock")
 	unlock, err := workflow.Lock(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	_, err = workflow.Lock(path)
 	l := finding.Of(err)
 	if len(l) != 1 || l[0].Code != "OCA-1050" || !strings.Contains(l[0].Cause, "process ") || strings.Contains(l[0].Cause, "unknown") {
@@ -102,18 +93,14 @@ func TestLock(t *testing.T) {
 	}
 	unlock()
 	again, err := workflow.Lock(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	again()
 }
 
 func TestAwaitLock(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "ocadm.lock")
 	unlock, err := workflow.Lock(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	var causes []string
 	again, err := workflow.AwaitLock(t.Context(), path, func(cause string) {
 		causes = append(causes, cause)
@@ -141,9 +128,7 @@ func TestASinglePhaseIsNotTheWholePlan(t *testing.T) {
 			if event != workflow.RunStarted && event != workflow.RunDone {
 				e.Phase = "phase-" + run
 			}
-			if err := j.Append(t.Context(), e); err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, j.Append(t.Context(), e))
 		}
 	}
 	want := func(run string, did ...string) {

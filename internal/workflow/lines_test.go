@@ -9,27 +9,23 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"yunion.io/x/ocadm/test/require"
 )
 
 func linesOf(t *testing.T, path string) []string {
 	t.Helper()
 	var out []string
-	if err := ReadLines(path, func(line []byte) error { out = append(out, strings.TrimSpace(string(line))); return nil }); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, ReadLines(path, func(line []byte) error { out = append(out, strings.TrimSpace(string(line))); return nil }))
 	return out
 }
 
 // A line without a line end does not count, even if it looks complete: the next line replaces it.
 func TestLineWithoutItsEnd(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "lines")
-	if err := os.WriteFile(path, []byte("{\"a\":1}\n{\"b\":2}"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.WriteFile(path, []byte("{\"a\":1}\n{\"b\":2}"), 0o600))
 	before := linesOf(t, path)
-	if err := AppendLine(path, []byte(`{"c":3}`)); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, AppendLine(path, []byte(`{"c":3}`)))
 	after := linesOf(t, path)
 	if !slices.Equal(before, []string{`{"a":1}`}) || !slices.Equal(after, []string{`{"a":1}`, `{"c":3}`}) {
 		t.Errorf("read %q, then %q", before, after)
@@ -49,9 +45,7 @@ func TestNewFileIsInItsDirectory(t *testing.T) {
 	t.Cleanup(func() { toDisk = original })
 	path := filepath.Join(dir, "lines")
 	for range 2 {
-		if err := AppendLine(path, []byte("x")); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, AppendLine(path, []byte("x")))
 	}
 	if want := []string{path, dir, path}; !slices.Equal(synced, want) {
 		t.Errorf("forced to the disk: %q, want %q", synced, want)

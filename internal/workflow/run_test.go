@@ -17,6 +17,7 @@ import (
 
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/internal/workflow"
+	"yunion.io/x/ocadm/test/require"
 )
 
 // log records what the phases of a test do.
@@ -72,9 +73,7 @@ func run(t *testing.T, o workflow.Options, phases ...phase) ([]string, *events, 
 func TestOrderWithoutAfterIsThatOfTheList(t *testing.T) {
 	parent := phase{Name: "c", Short: "Do c", Phases: []phase{step("x"), step("y")}}
 	got, ev, _, err := run(t, workflow.Options{}, step("a"), step("b"), parent, step("d"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if diff := cmp.Diff([]string{"a", "b", "x", "y", "d"}, got); diff != "" {
 		t.Error(diff)
 	}
@@ -102,9 +101,7 @@ func TestAfterAllowsOverlapAndLaterPhases(t *testing.T) {
 	a.Run, b.Run = meet(here, there), meet(there, here)
 	a.Timeout, b.Timeout = 20*time.Second, 20*time.Second
 	got, _, _, err := run(t, workflow.Options{}, step("last", "late"), a, b, step("late", "a", "b"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if diff := cmp.Diff([]string{"late", "last"}, got); diff != "" {
 		t.Error(diff)
 	}
@@ -252,9 +249,7 @@ func TestRunThatOnlyLookedIsNotJournaled(t *testing.T) {
 		t.Fatal(err)
 	}
 	entries, err := j.Entries()
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	var got []string
 	for _, e := range entries {
 		got = append(got, strings.TrimSpace(e.Event+" "+e.Phase))

@@ -15,15 +15,14 @@ import (
 	"yunion.io/x/ocadm/operatorctl/admission"
 	"yunion.io/x/ocadm/templates"
 	cloudcases "yunion.io/x/ocadm/test/admission"
+	"yunion.io/x/ocadm/test/require"
 )
 
 // read returns a spec as the operator reads it; the error is that of an unreadable one.
 func read(t testing.TB, m map[string]any) (*admission.Spec, error) {
 	t.Helper()
 	b, err := json.Marshal(m)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	s := &admission.Spec{}
 	return s, json.Unmarshal(b, s)
 }
@@ -31,9 +30,7 @@ func read(t testing.TB, m map[string]any) (*admission.Spec, error) {
 // The API server checks the same cases in test/integration.
 func TestCases(t *testing.T) {
 	all, err := cloudcases.Cases()
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	seen := map[string]bool{}
 	for _, c := range all {
 		t.Run(c.Name, func(t *testing.T) {
@@ -50,9 +47,7 @@ func TestCases(t *testing.T) {
 					return err.Error()
 				}
 				violations, err := admission.Check(t.Context(), s, old)
-				if err != nil {
-					t.Fatal(err)
-				}
+				require.NoError(t, err)
 				var said []string
 				for _, v := range violations {
 					seen[v.Message] = true
@@ -79,13 +74,9 @@ func TestCases(t *testing.T) {
 func rules(t *testing.T) apiextensionsv1.ValidationRules {
 	t.Helper()
 	data, err := fs.ReadFile(templates.Files(), admission.Definition)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	var crd apiextensionsv1.CustomResourceDefinition
-	if err := yaml.Unmarshal(data, &crd); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, yaml.Unmarshal(data, &crd))
 	all := crd.Spec.Versions[0].Schema.OpenAPIV3Schema.Properties["spec"].XValidations
 	if len(all) < 30 {
 		t.Fatalf("the CRD has %d rules", len(all))
@@ -99,13 +90,9 @@ func TestBlockAndSecrets(t *testing.T) {
 		"mysql":  map[string]any{"host": "h", "password": "geheim\n"},
 		"glance": map[string]any{"replicas": -1}, "components": map[string]any{"new": map[string]any{"replicas": -1}},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	violations, err := admission.Check(t.Context(), s, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	var blocks []string
 	for _, v := range violations {
 		if blocks = append(blocks, v.Block); strings.Contains(v.Error(), "geheim") {
@@ -120,9 +107,7 @@ func TestBlockAndSecrets(t *testing.T) {
 
 func BenchmarkCompileAndCheck(b *testing.B) {
 	s, err := read(b, cloudcases.Base())
-	if err != nil {
-		b.Fatal(err)
-	}
+	require.NoError(b, err)
 	b.ReportAllocs()
 	for b.Loop() {
 		admission.Release()

@@ -16,6 +16,7 @@ import (
 	"yunion.io/x/ocadm/operatorctl/adopt"
 	"yunion.io/x/ocadm/operatorctl/catalog"
 	"yunion.io/x/ocadm/operatorctl/component"
+	"yunion.io/x/ocadm/test/require"
 )
 
 func find(t *testing.T, name string) component.Component {
@@ -43,9 +44,7 @@ func TestEverySectionIsRead(t *testing.T) {
 		text.WriteString(s + ": {port: 30001, username: u-" + s + ", password: p-" + s + ", db: {database: d-" + s + ", username: du-" + s + ", password: dp-" + s + "}, clickhouse_conf: {password: cp-" + s + "}}\n")
 	}
 	record, err := adopt.ParseRecord(map[string]string{adopt.ClusterConfigKey: text.String()})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	used := map[string]bool{}
 	for _, c := range catalog.All() {
 		have := record.Credentials(c)
@@ -74,9 +73,7 @@ func TestEverySectionIsRead(t *testing.T) {
 
 func TestUsualNamesAreNotKept(t *testing.T) {
 	record, err := adopt.ParseRecord(map[string]string{adopt.ClusterConfigKey: "monitor: {username: monitoradmin, password: a, db: {database: monitor, username: yunionmonitor, password: b}}"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	want := map[string]string{"monitor.account-password": "a", "monitor.database-password": "b"}
 	if have := record.Credentials(find(t, "monitor")); !maps.Equal(have, want) {
 		t.Errorf("have %v", have)
@@ -96,9 +93,7 @@ func earlierFile(t *testing.T, file, written string) *corev1.ConfigMap {
 	cm := &corev1.ConfigMap{Data: map[string]string{adopt.ConfigKey: file}}
 	if written != "" {
 		b, err := json.Marshal(map[string]string{adopt.ConfigKey: written})
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		cm.Annotations = map[string]string{adopt.LastApplied: string(b)}
 	}
 	return cm
@@ -124,9 +119,7 @@ func TestUserOptions(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, err := adopt.UserOptions(find(t, "region"), earlierFile(t, c.file, c.written), ours, secret, c.edited)
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			if !maps.Equal(got.Kept, c.kept) || got.Unclear != c.unclear {
 				t.Errorf("kept %v (unclear %v), want %v", got.Kept, got.Unclear, c.kept)
 			}

@@ -20,6 +20,7 @@ import (
 	"yunion.io/x/ocadm/internal/kube"
 	"yunion.io/x/ocadm/operatorctl/component"
 	"yunion.io/x/ocadm/operatorctl/engine"
+	"yunion.io/x/ocadm/test/require"
 )
 
 func entry(manager string, op metav1.ManagedFieldsOperationType, fields string) metav1.ManagedFieldsEntry {
@@ -39,9 +40,7 @@ func cloud(t *testing.T) (*unstructured.Unstructured, *v1alpha1.OnecloudCluster)
 			"backup":{"s3":{"endpoint":"s3.example.com","bucket":"b","secret":"keys-of-the-bucket"}},
 			"glance":{"image":"r/glance:v4.0.3","replicas":2}},
 		"status":{"release":{"revision":3},"components":[{"name":"glance","image":"r/glance:v4.0.3"}]}}`), &u.Object)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	u.SetManagedFields([]metav1.ManagedFieldsEntry{
 		entry("kubectl-create", metav1.ManagedFieldsOperationUpdate,
 			`{"f:spec":{"f:version":{},"f:mysql":{"f:host":{},"f:passwordSecretRef":{"f:name":{},"f:key":{}}},"f:loadBalancerEndpoint":{},"f:glance":{"f:replicas":{}}}}`),
@@ -49,9 +48,7 @@ func cloud(t *testing.T) (*unstructured.Unstructured, *v1alpha1.OnecloudCluster)
 			`{"f:metadata":{"f:annotations":{"f:onecloud.yunion.io/default-images":{}}},"f:spec":{"f:glance":{"f:image":{},"f:replicas":{}}}}`),
 	})
 	cr := &v1alpha1.OnecloudCluster{}
-	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, cr); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, cr))
 	return u, cr
 }
 
@@ -79,9 +76,7 @@ func saved(t *testing.T) backup.Contents {
 	}, []corev1.ConfigMap{
 		cm("default-glance", ours, entry("kubectl-edit", metav1.ManagedFieldsOperationUpdate, `{"f:data":{"f:log_level":{}}}`)), cm("default-region", ours), cm("other", ours),
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if h := source.Header; h.Cloud != (backup.Cloud{Namespace: "onecloud", Name: "default", ID: "id-1"}) || h.Version != "v4.0.3" || h.Release != 3 {
 		t.Errorf("%+v", h)
 	}
@@ -124,16 +119,12 @@ func TestPlaces(t *testing.T) {
 		t.Errorf("%+v %v", server, err)
 	}
 	same, err := Place{Namespace: "onecloud"}.Objects(c)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if last := same[len(same)-1]; last.GetKind() != v1alpha1.Kind || last.GetNamespace() != "onecloud" || len(same) != len(c.Objects) {
 		t.Errorf("%v", last)
 	}
 	moved, err := Place{Namespace: "other", Address: "10.9.9.9", MySQL: v1alpha1.DatabaseServer{Host: "new", Port: 3307, Password: "p"}}.Objects(c)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	spec := moved[len(moved)-1].Object["spec"].(map[string]any)
 	mysql := spec["mysql"].(map[string]any)
 	if spec["loadBalancerEndpoint"] != "10.9.9.9" || mysql["host"] != "new" || mysql["port"] != int64(3307) || mysql["passwordSecretRef"].(map[string]any)["name"] != "default-database" {
@@ -171,9 +162,7 @@ func TestVersion(t *testing.T) {
 	b := saved(t)
 	b.Header.Version = "v4.0.2" // the spec requests v4.0.3
 	objects, err := Place{}.Objects(b)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if v, _, _ := unstructured.NestedString(objects[len(objects)-1].Object, "spec", "version"); v != "v4.0.2" {
 		t.Errorf("the cloud begins as %s", v)
 	}
@@ -183,9 +172,7 @@ func TestVersion(t *testing.T) {
 func TestPut(t *testing.T) {
 	c := fake.NewClientBuilder().WithScheme(kube.Scheme()).Build()
 	objects, err := Place{Namespace: "other"}.Objects(saved(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	lines, err := Put(t.Context(), c, "test", objects)
 	if err != nil || len(lines) != len(objects) {
 		t.Fatalf("%q %v", lines, err)
@@ -198,13 +185,9 @@ func TestPut(t *testing.T) {
 		t.Errorf("twice: %q %v", lines, err)
 	}
 	s := &corev1.Secret{}
-	if err := c.Get(t.Context(), client.ObjectKey{Namespace: "other", Name: "default-credentials"}, s); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, c.Get(t.Context(), client.ObjectKey{Namespace: "other", Name: "default-credentials"}, s))
 	s.Data["keystone.bootstrap-password"], s.Data["newer"] = []byte("changed"), []byte("stays")
-	if err := c.Update(t.Context(), s); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, c.Update(t.Context(), s))
 	if lines, err = Put(t.Context(), c, "test", objects); err != nil || len(lines) != 1 {
 		t.Errorf("%q %v", lines, err)
 	}

@@ -12,6 +12,7 @@ import (
 	"yunion.io/x/ocadm/operatorctl/catalog"
 	"yunion.io/x/ocadm/operatorctl/component"
 	"yunion.io/x/ocadm/operatorctl/render"
+	"yunion.io/x/ocadm/test/require"
 )
 
 // Backups go to a claim, to a directory of a node, or to a bucket, in which case the pod has neither. If both are set, the bucket wins.
@@ -29,9 +30,7 @@ func TestPlacesOfBackups(t *testing.T) {
 	} {
 		cluster := cloud(t, "{mysql: {host: 10.0.0.5}, version: v4.0.4, backup: "+c.spec+"}", "ce", "FullStack")
 		o, err := render.Component(cluster.Components["backup"], component.Inputs{Cluster: cluster, Credentials: component.Placeholders(cluster)})
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		pod, dir := podOf(o.Workload), ""
 		for _, v := range pod.Volumes {
 			if v.HostPath != nil && v.Name == "dumps" {
@@ -60,9 +59,7 @@ func TestSnapshotsOfBackups(t *testing.T) {
 	} {
 		cluster := cloud(t, "{mysql: {host: 10.0.0.5}, version: v4.0.4, backup: "+spec+"}", "ce", "FullStack")
 		o, err := render.Component(cluster.Components["backup"], component.Inputs{Cluster: cluster, Credentials: component.Placeholders(cluster)})
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		pod := podOf(o.Workload)
 		c := pod.Containers[0]
 		mounted := slices.ContainsFunc(c.VolumeMounts, func(m corev1.VolumeMount) bool {

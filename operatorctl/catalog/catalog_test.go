@@ -17,6 +17,7 @@ import (
 	"yunion.io/x/ocadm/operatorctl/component"
 	"yunion.io/x/ocadm/operatorctl/resolve"
 	"yunion.io/x/ocadm/templates/services"
+	"yunion.io/x/ocadm/test/require"
 )
 
 func TestNamesAndKeys(t *testing.T) {
@@ -131,9 +132,7 @@ func TestTemplatesParse(t *testing.T) {
 		}
 	}
 	files, err := fs.Glob(services.FS, "*.tmpl")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	for _, f := range files {
 		if _, err := template.ParseFS(services.FS, f); err != nil {
 			t.Error(err)
@@ -151,17 +150,13 @@ func TestTemplatesParse(t *testing.T) {
 // Every image resolves, in every edition and product.
 func TestImagesResolve(t *testing.T) {
 	table, err := images.Load()
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	for _, edition := range []string{"ce", "ce/support", "ee"} {
 		cr := &v1alpha1.OnecloudCluster{}
 		cr.Name, cr.Annotations = "default", map[string]string{v1alpha1.AnnotationEdition: edition}
 		cr.Spec.MySQL.Host, cr.Spec.Version = "db", "v4.0.4"
 		cluster, err := resolve.Cluster(cr, resolve.Facts{Components: catalog.All(), Images: table.Refs()})
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		for name, r := range cluster.Components {
 			if r.Problem != "" || r.FullImage == "" && r.Workload.Kind != component.NoWorkload {
 				t.Errorf("%s in %s: image %q, %s", name, edition, r.FullImage, r.Problem)

@@ -11,6 +11,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"yunion.io/x/ocadm/test/require"
 )
 
 // page describes how to add a component.
@@ -25,13 +27,9 @@ func TestAddingAComponent(t *testing.T) {
 		t.Skip("builds the program")
 	}
 	root, err := filepath.Abs("../..")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	text, err := os.ReadFile(filepath.Join(root, page))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	dir := t.TempDir()
 	copyRepository(t, root, dir)
 
@@ -43,9 +41,7 @@ func TestAddingAComponent(t *testing.T) {
 	}
 	write(t, filepath.Join(dir, name[1]), code[0])
 	table, err := os.ReadFile(filepath.Join(dir, list[1]))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	line := code[1]
 	if strings.Count(strings.TrimSpace(line), "\n") != 0 {
 		t.Errorf("the second step is more than a line: %q", line)
@@ -100,9 +96,7 @@ func run(t *testing.T, dir, commands string) string {
 
 func write(t *testing.T, file, text string) {
 	t.Helper()
-	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.WriteFile(file, []byte(text), 0o644))
 }
 
 // copyRepository copies a checkout without build artifacts.
@@ -129,7 +123,5 @@ func copyRepository(t *testing.T, from, to string) {
 		}
 		return os.WriteFile(filepath.Join(to, rel), raw, 0o644)
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 }

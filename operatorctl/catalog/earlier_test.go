@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"yunion.io/x/ocadm/operatorctl/catalog"
+	"yunion.io/x/ocadm/test/require"
 )
 
 // deviation is a fact, or a pattern of facts, in which this catalog differs from the earlier operator, and why.
@@ -95,9 +96,7 @@ func compareFacts(t *testing.T, name string, then, now map[string]string, deviat
 func load(t *testing.T, file string, into any) {
 	t.Helper()
 	text, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if err := yaml.UnmarshalStrict(text, into); err != nil {
 		t.Fatalf("%s: %v", file, err)
 	}

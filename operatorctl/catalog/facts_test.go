@@ -19,6 +19,7 @@ import (
 	"yunion.io/x/ocadm/operatorctl/component"
 	"yunion.io/x/ocadm/operatorctl/render"
 	"yunion.io/x/ocadm/operatorctl/resolve"
+	"yunion.io/x/ocadm/test/require"
 )
 
 // everything enables all options, so that every option and every object of a component shows.
@@ -49,21 +50,15 @@ func cloud(t *testing.T, spec, edition, product string, change ...func(*v1alpha1
 	t.Helper()
 	cr := &v1alpha1.OnecloudCluster{}
 	cr.Name, cr.Namespace, cr.Annotations = "default", "onecloud", map[string]string{v1alpha1.AnnotationEdition: edition}
-	if err := yaml.UnmarshalStrict([]byte(spec), &cr.Spec); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, yaml.UnmarshalStrict([]byte(spec), &cr.Spec))
 	cr.Spec.ProductVersion = product
 	for _, c := range change {
 		c(&cr.Spec)
 	}
 	table, err := images.Load()
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	cluster, err := resolve.Cluster(cr, resolve.Facts{Components: catalog.All(), Images: table.Refs()})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return cluster
 }
 
@@ -167,9 +162,7 @@ func where(t *testing.T, name string) (editions, products []string, image map[st
 func objectsOf(t *testing.T, cluster component.Cluster, r component.Resolved) component.Objects {
 	t.Helper()
 	o, err := render.Component(r, component.Inputs{Cluster: cluster, Credentials: component.Placeholders(cluster)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return o
 }
 

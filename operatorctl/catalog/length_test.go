@@ -9,15 +9,15 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"yunion.io/x/ocadm/test/require"
 )
 
 // TestEntriesAreShortLiterals checks that a component is one function that returns one literal of at most 25 lines. Anything longer, or computed, must
 // have its own name.
 func TestEntriesAreShortLiterals(t *testing.T) {
 	files, err := filepath.Glob("*.go")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	entries := 0
 	set := token.NewFileSet()
 	for _, file := range files {
@@ -25,9 +25,7 @@ func TestEntriesAreShortLiterals(t *testing.T) {
 			continue
 		}
 		f, err := parser.ParseFile(set, file, nil, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		for _, d := range f.Decls {
 			fn, ok := d.(*ast.FuncDecl)
 			if !ok || !returnsComponent(fn) {

@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"yunion.io/x/ocadm/operatorctl/component"
+	"yunion.io/x/ocadm/test/require"
 )
 
 // Agents create their file on the node, several concurrently, if it is missing; an existing one belongs to the node.
@@ -36,9 +37,7 @@ func TestNodeFileIsCreatedOnce(t *testing.T) {
 		if err := yaml.Unmarshal([]byte(text), &options); err != nil || len(options) == 0 {
 			t.Fatalf("%s of %s: %v, %v", file, agent, options, err)
 		}
-		if err := os.MkdirAll(filepath.Join(dir, "common"), 0o755); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, os.MkdirAll(filepath.Join(dir, "common"), 0o755))
 		write(t, filepath.Join(dir, "common", file), text)
 	}
 	if len(inits) != 4 {
@@ -77,9 +76,7 @@ func TestNodeFileIsCreatedOnce(t *testing.T) {
 // The Open vSwitch commands that the installer puts on a node find the image by these container names.
 func TestCommandsOfTheNodeFindTheSwitch(t *testing.T) {
 	script, err := os.ReadFile(filepath.Join("..", "..", "phases", "compute", "files", "ovs.sh"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	cluster := cloud(t, everything, "ce", "FullStack")
 	var names []string
 	for _, component := range []string{"host-ovs-vswitchd", "host-ovsdb-server"} {

@@ -13,6 +13,7 @@ import (
 	"yunion.io/x/ocadm/internal/clickhouse"
 	"yunion.io/x/ocadm/operatorctl/component"
 	fakeclickhouse "yunion.io/x/ocadm/test/fakecloud/clickhouse"
+	"yunion.io/x/ocadm/test/require"
 )
 
 func TestClickHouseIsPlannedWhereItIsUsed(t *testing.T) {
@@ -126,9 +127,7 @@ func TestForeignClickHouseDatabase(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "kubectl -n onecloud annotate --overwrite oc default "+v1alpha1.AnnotationAdoptDatabases+"=glance") {
 		t.Fatalf("got %v", err)
 	}
-	if err := DropClickHouse(t.Context(), conns.For(a), cluster.Components["glance"].Component, component.Credentials{component.ClickHousePassword("glance"): "ours"}); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, DropClickHouse(t.Context(), conns.For(a), cluster.Components["glance"].Component, component.Credentials{component.ClickHousePassword("glance"): "ours"}))
 	if touched() {
 		t.Fatalf("what is not ours was changed: %q", s.Statements())
 	}
@@ -142,9 +141,7 @@ func TestForeignClickHouseDatabase(t *testing.T) {
 	if err := do(map[string]string{"clickhouse/glance": "x"}, ""); err != nil {
 		t.Errorf("on record: %v", err)
 	}
-	if err := DropClickHouse(t.Context(), conns.For(a), cluster.Components["glance"].Component, component.Credentials{component.ClickHousePassword("glance"): "ours"}); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, DropClickHouse(t.Context(), conns.For(a), cluster.Components["glance"].Component, component.Credentials{component.ClickHousePassword("glance"): "ours"}))
 	if rows, _ := s.Run(fakeclickhouse.AdminUser, "SELECT name FROM system.databases"); slices.ContainsFunc(rows, func(r []string) bool { return r[0] == "glance" }) {
 		t.Error("the database of the cloud was not dropped")
 	}

@@ -16,15 +16,14 @@ import (
 	"yunion.io/x/ocadm/operatorctl/component"
 	"yunion.io/x/ocadm/operatorctl/secrets"
 	"yunion.io/x/ocadm/test/mariadb"
+	"yunion.io/x/ocadm/test/require"
 )
 
 // access returns the access to a cloud whose identity service listens on the given port.
 func access(t *testing.T, port int32) Access {
 	t.Helper()
 	ca, err := pki.NewCA(time.Now(), "test", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return Access{
 		Cluster: component.Cluster{Name: "default", Namespace: "onecloud", Components: map[string]component.Resolved{identityName: {
 			Enabled: true, NodePorts: map[string]int32{"admin": port},
@@ -46,9 +45,7 @@ func TestIdentityIsReachedAtItsPresentPort(t *testing.T) {
 	for _, port := range []int32{30357, 31357} {
 		a.Cluster.Components[identityName].NodePorts["admin"] = port
 		id, err := conns.For(a).Identity(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		if _, err := id.ListServices(t.Context()); err == nil {
 			t.Fatal("a refused connection answers")
 		}
@@ -101,14 +98,10 @@ func TestGeneratedPasswordsPassPolicies(t *testing.T) {
 		t.Fatal(err)
 	}
 	a, err := mysql.Open(t.Context(), mysql.Config{Host: db.Host, Port: db.Port, User: "root", Password: db.RootPassword, Owner: mysql.Owner{ID: "a"}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer a.Close()
 	password, err := secrets.Password(24)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if _, err := a.EnsureAccount(t.Context(), nil, mysql.Account{User: "glance", Password: password, Database: "glance"}); err != nil {
 		t.Error(err)
 	}

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"yunion.io/x/ocadm/templates/setup"
+	"yunion.io/x/ocadm/test/require"
 )
 
 // The API takes files of a playbook as arrays of numbers: base64 is refused.
@@ -17,17 +18,13 @@ func TestTemplateFilesAreNumbers(t *testing.T) {
 		t.Fatalf("%d records, %v", len(records), err)
 	}
 	data, err := json.Marshal(records["install-telegraf-on-centos"])
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	var got struct {
 		Playbook struct {
 			Files map[string][]int
 		}
 	}
-	if err := json.Unmarshal(data, &got); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, json.Unmarshal(data, &got))
 	var text []byte
 	for _, n := range got.Playbook.Files["conf"] {
 		text = append(text, byte(n))

@@ -25,6 +25,7 @@ import (
 	"yunion.io/x/ocadm/test/child"
 	"yunion.io/x/ocadm/test/freeport"
 	"yunion.io/x/ocadm/test/lab/binaries"
+	"yunion.io/x/ocadm/test/require"
 )
 
 const alreadyMember = `{"level":"fatal","msg":"discovery failed","error":"member 117b9266988c4966 has already been bootstrapped"}`
@@ -46,18 +47,12 @@ func etcdInput(t *testing.T, size int32, words map[string]string) (Input, pki.Et
 	t.Helper()
 	now := time.Now()
 	ca, err := pki.NewCA(now, "test", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	reqs := pki.EtcdRequests("default-etcd", "onecloud", nil, now.Add(-time.Hour), now.Add(time.Hour))
 	pair, err := pki.Issue(ca, reqs.Client)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	key, err := pair.KeyPEM()
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return Input{
 		Cluster: component.Cluster{Name: "default", Namespace: "onecloud", Instance: "onecloud-cluster-default", Spec: &component.Spec{}, Components: map[string]component.Resolved{
 			etcdName: {Enabled: true, Replicas: size, Component: component.Component{Name: etcdName}},
@@ -72,9 +67,7 @@ func refuse(context.Context, string, string) (net.Conn, error) { return nil, sys
 // An etcd that accepts connections but does not answer in time is left to its probes; the maintenance does not fail.
 func TestBusyEtcdIsNotReplaced(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer l.Close()
 	dial := func(ctx context.Context, network, _ string) (net.Conn, error) {
 		return (&net.Dialer{}).DialContext(ctx, network, l.Addr().String())
@@ -157,31 +150,21 @@ func TestEmptyEtcdStartsAnew(t *testing.T) {
 func TestEtcdNoSpace(t *testing.T) {
 	in, reqs, ca := etcdInput(t, 1, nil)
 	program, err := binaries.Path(t.Context(), "etcd")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	dir := t.TempDir()
 	write := func(name string, data []byte) string {
 		file := filepath.Join(dir, name)
-		if err := os.WriteFile(file, data, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, os.WriteFile(file, data, 0o600))
 		return file
 	}
 	server, err := pki.Issue(ca, reqs.Server)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	key, err := server.KeyPEM()
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	var at [2]string
 	for i := range at {
 		port, err := freeport.Take("127.0.0.1")
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		at[i] = fmt.Sprintf("127.0.0.1:%d", port)
 	}
 	peer := "https://" + in.Cluster.PodHost(etcdName, 0) + ":2380"
@@ -191,9 +174,7 @@ func TestEtcdNoSpace(t *testing.T) {
 		fmt.Sprintf("--quota-backend-bytes=%d", 8<<20), "--client-cert-auth=true", "--trusted-ca-file="+write("ca.crt", ca.CertPEM()),
 		"--cert-file="+write("server.crt", server.CertPEM()), "--key-file="+write("server.key", key), "--log-level=warn")
 	etcd, err := child.Start(cmd, filepath.Join(dir, "log"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	t.Cleanup(etcd.Kill)
 	dial := func(ctx context.Context, network, _ string) (net.Conn, error) {
 		return (&net.Dialer{}).DialContext(ctx, network, at[0])
@@ -246,16 +227,12 @@ func until(t *testing.T, what string, done func() bool) {
 func etcdClient(t *testing.T, in Input, dial func(context.Context, string, string) (net.Conn, error)) *clientv3.Client {
 	t.Helper()
 	tlsConfig, err := etcdTLS(in)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	kv, err := clientv3.New(clientv3.Config{
 		Endpoints: []string{"https://" + in.Cluster.PodHost(etcdName, 0) + ":2379"}, TLS: tlsConfig, Logger: zap.NewNop(),
 		DialOptions: []grpc.DialOption{grpc.WithContextDialer(func(ctx context.Context, address string) (net.Conn, error) { return dial(ctx, "tcp", address) })},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	t.Cleanup(func() { _ = kv.Close() })
 	return kv
 }

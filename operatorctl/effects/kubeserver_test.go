@@ -17,6 +17,7 @@ import (
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/internal/identity"
 	"yunion.io/x/ocadm/operatorctl/component"
+	"yunion.io/x/ocadm/test/require"
 )
 
 // kubeserver starts one that reports a status of the object store and records the actions. refuse writes the answer to an action if it is not nil.
@@ -39,9 +40,7 @@ func kubeserver(t *testing.T, status string, enabled bool, actions *[]string, re
 	}))
 	t.Cleanup(srv.Close)
 	id, err := identity.New(identity.Options{AuthURL: srv.URL + "/v3", Username: "sysadmin", Password: "pw123456", Transport: srv.Client().Transport})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return session{Clients: Clients{URL: func(string) string { return srv.URL + "/api" }}, id: id}
 }
 

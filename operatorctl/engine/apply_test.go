@@ -25,6 +25,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	"yunion.io/x/ocadm/test/require"
 )
 
 // bench is an Applier on a fake API server, with its own clock.
@@ -78,13 +80,9 @@ func (b *bench) one(o client.Object) (Change, error) {
 func (b *bench) meddle() {
 	b.t.Helper()
 	cm := &corev1.ConfigMap{}
-	if err := b.api.Get(b.t.Context(), client.ObjectKey{Namespace: "onecloud", Name: "default-glance"}, cm); err != nil {
-		b.t.Fatal(err)
-	}
+	require.NoError(b.t, b.api.Get(b.t.Context(), client.ObjectKey{Namespace: "onecloud", Name: "default-glance"}, cm))
 	cm.Data["option"] = "theirs"
-	if err := b.api.Update(b.t.Context(), cm, client.FieldOwner("meddler")); err != nil {
-		b.t.Fatal(err)
-	}
+	require.NoError(b.t, b.api.Update(b.t.Context(), cm, client.FieldOwner("meddler")))
 }
 
 func TestConflictIsReportedAndNotFought(t *testing.T) {
@@ -153,9 +151,7 @@ func TestAdmissionIsNotFought(t *testing.T) {
 	})
 	touch := func() { // like a new status
 		t.Helper()
-		if err := b.api.Patch(t.Context(), config(""), client.RawPatch(types.MergePatchType, fmt.Appendf(nil, `{"metadata":{"labels":{"at":"%d"}}}`, b.clock.Unix()))); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, b.api.Patch(t.Context(), config(""), client.RawPatch(types.MergePatchType, fmt.Appendf(nil, `{"metadata":{"labels":{"at":"%d"}}}`, b.clock.Unix()))))
 		b.clock = b.clock.Add(time.Second)
 	}
 	var last Change
@@ -339,9 +335,7 @@ func TestRejectedGrowthIsRetried(t *testing.T) {
 	size := func(want string, writes int) {
 		t.Helper()
 		live := &corev1.PersistentVolumeClaim{}
-		if err := b.api.Get(t.Context(), client.ObjectKeyFromObject(claim("1G")), live); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, b.api.Get(t.Context(), client.ObjectKeyFromObject(claim("1G")), live))
 		if got := live.Spec.Resources.Requests.Storage().String(); got != want || b.writes != writes {
 			t.Errorf("its size is %s after %d writes, want %s after %d", got, b.writes, want, writes)
 		}
@@ -387,16 +381,12 @@ func TestRejectedGrowthIsRetried(t *testing.T) {
 	rigid, large = true, "30G"
 	apply("30G")
 	size("20G", 7)
-	if err := b.api.Patch(t.Context(), claim("30G"), client.Merge, client.FieldOwner("a person")); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, b.api.Patch(t.Context(), claim("30G"), client.Merge, client.FieldOwner("a person")))
 	b.clock = b.clock.Add(growAgain)
 	apply("30G")
 	size("30G", 7)
 	live := &corev1.PersistentVolumeClaim{}
-	if err := b.api.Get(t.Context(), client.ObjectKeyFromObject(claim("1G")), live); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, b.api.Get(t.Context(), client.ObjectKeyFromObject(claim("1G")), live))
 	if hash, err := HashOf(claim("30G")); err != nil || hash != live.Annotations[HashAnnotation] {
 		t.Fatal(hash, err)
 	} else if _, known := b.Known(KeyOf(claim("30G")), live.ResourceVersion, hash); !known {

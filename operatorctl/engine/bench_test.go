@@ -24,6 +24,7 @@ import (
 	"yunion.io/x/ocadm/operatorctl/engine"
 	"yunion.io/x/ocadm/operatorctl/render"
 	"yunion.io/x/ocadm/operatorctl/resolve"
+	"yunion.io/x/ocadm/test/require"
 )
 
 // BenchmarkUnchanged compares every object of a FullStack ce cloud with its live state and finds nothing to do: "known" after an earlier comparison,
@@ -37,9 +38,7 @@ func BenchmarkUnchanged(b *testing.B) {
 	store.full = true
 	unchanged := func(b *testing.B, a *engine.Applier) {
 		changes, err := a.Apply(b.Context(), objs)
-		if err != nil {
-			b.Fatal(err)
-		}
+		require.NoError(b, err)
 		for _, c := range changes {
 			if c.Action != engine.Unchanged {
 				b.Fatalf("%s %s is %s: %s", c.Kind, c.Name, c.Action, c.Where)
@@ -66,21 +65,13 @@ func BenchmarkUnchanged(b *testing.B) {
 func wholeCloud(b *testing.B) []client.Object {
 	b.Helper()
 	text, err := os.ReadFile("../render/testdata/ce/cr.yaml")
-	if err != nil {
-		b.Fatal(err)
-	}
+	require.NoError(b, err)
 	cr := &v1alpha1.OnecloudCluster{}
-	if err := yaml.UnmarshalStrict(text, cr); err != nil {
-		b.Fatal(err)
-	}
+	require.NoError(b, yaml.UnmarshalStrict(text, cr))
 	table, err := images.Load()
-	if err != nil {
-		b.Fatal(err)
-	}
+	require.NoError(b, err)
 	cluster, err := resolve.Cluster(cr, resolve.Facts{Components: catalog.All(), Images: table.Refs()})
-	if err != nil {
-		b.Fatal(err)
-	}
+	require.NoError(b, err)
 	in := component.Inputs{Cluster: cluster, Credentials: component.Placeholders(cluster)}
 	var objs []client.Object
 	for _, r := range cluster.Components {
@@ -88,9 +79,7 @@ func wholeCloud(b *testing.B) []client.Object {
 			continue
 		}
 		o, err := render.Component(r, in)
-		if err != nil {
-			b.Fatal(err)
-		}
+		require.NoError(b, err)
 		objs = append(objs, render.List(o)...)
 	}
 	return objs

@@ -5,14 +5,14 @@ package engine
 import (
 	"encoding/json"
 	"testing"
+
+	"yunion.io/x/ocadm/test/require"
 )
 
 func value(t *testing.T, s string) any {
 	t.Helper()
 	var v any
-	if err := json.Unmarshal([]byte(s), &v); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, json.Unmarshal([]byte(s), &v))
 	return v
 }
 
@@ -68,9 +68,7 @@ func TestHashDependsOnContentOnly(t *testing.T) {
 func TestOrder(t *testing.T) {
 	after := map[string][]string{"web": {"api", "glance"}, "api": {"keystone"}, "glance": {"keystone"}}
 	got, err := Order([]string{"web", "api", "keystone", "glance"}, func(n string) []string { return after[n] })
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	at := map[string]int{}
 	for i, n := range got {
 		at[n] = i

@@ -8,6 +8,8 @@ import (
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+
+	"yunion.io/x/ocadm/test/require"
 )
 
 // A cache without a written object is trusted in the end: it never shows one that was created and deleted while its watch was broken.
@@ -45,9 +47,7 @@ func TestCacheIsBehindUntilItShowsTheWrite(t *testing.T) {
 
 	// An older version is never trusted, however long the cache shows it.
 	old := config("")
-	if err := b.api.Get(t.Context(), client.ObjectKeyFromObject(old), old); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, b.api.Get(t.Context(), client.ObjectKeyFromObject(old), old))
 	b.Reader = fake.NewClientBuilder().WithObjects(old).Build()
 	write("3")
 	for range 3 {
@@ -60,9 +60,7 @@ func TestCacheIsBehindUntilItShowsTheWrite(t *testing.T) {
 	b.Forget(KeyOf(old), old.GetResourceVersion())
 	behind(true)
 	// A later deletion does.
-	if err := b.api.Get(t.Context(), client.ObjectKeyFromObject(old), old); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, b.api.Get(t.Context(), client.ObjectKeyFromObject(old), old))
 	b.Forget(KeyOf(config("")), old.GetResourceVersion())
 	behind(false)
 }

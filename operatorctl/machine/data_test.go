@@ -18,6 +18,7 @@ import (
 
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/internal/kube"
+	"yunion.io/x/ocadm/test/require"
 )
 
 // infoWith describes a cluster with a CA.
@@ -54,25 +55,17 @@ func TestDataOfJoin(t *testing.T) {
 		t.Fatalf("written again without a change: %v", err)
 	}
 	info := infoWith(fresh)
-	if err := c.Update(t.Context(), info); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, c.Update(t.Context(), info))
 	if err := reconcile(); err != nil || !strings.Contains(string(s.Data[v1alpha1.BootstrapScript]), strings.TrimSpace(fresh)) {
 		t.Errorf("they keep the former CA: %v", err)
 	}
 	live := &v1alpha1.OnecloudMachine{}
-	if err := c.Get(t.Context(), client.ObjectKeyFromObject(m), live); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, c.Get(t.Context(), client.ObjectKeyFromObject(m), live))
 	live.Status.NodeRef = &v1alpha1.MachineNodeRef{Name: "w"}
-	if err := c.Status().Update(t.Context(), live); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, c.Status().Update(t.Context(), live))
 	for _, phase := range []v1alpha1.OperationPhase{v1alpha1.OperationRunning, v1alpha1.OperationFailed, v1alpha1.OperationSucceeded} {
 		join.Status.Phase = phase
-		if err := c.Status().Update(t.Context(), join); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, c.Status().Update(t.Context(), join))
 		if err := reconcile(); apierrors.IsNotFound(err) != (phase == v1alpha1.OperationSucceeded) {
 			t.Errorf("join %s: %v", phase, err)
 		}

@@ -21,6 +21,7 @@ import (
 	"yunion.io/x/ocadm/internal/callin"
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/operatorctl/operation"
+	"yunion.io/x/ocadm/test/require"
 )
 
 var now = time.Unix(1_800_000_000, 0)
@@ -232,13 +233,9 @@ func TestControlPlaneOperations(t *testing.T) {
 func TestFits(t *testing.T) {
 	raw := bytes.Repeat([]byte{7}, keySize)
 	block, err := aes.NewCipher(raw)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	gcm, err := cipher.NewGCM(block)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	nonce := make([]byte, gcm.NonceSize())
 	text := gcm.Seal(nonce, nonce, []byte("authority"), nil)
 	key := hex.EncodeToString(raw)

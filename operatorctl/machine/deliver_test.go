@@ -14,6 +14,7 @@ import (
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/internal/ssh"
 	"yunion.io/x/ocadm/internal/workflow"
+	"yunion.io/x/ocadm/test/require"
 	"yunion.io/x/ocadm/test/sshserver"
 )
 
@@ -28,9 +29,7 @@ func liar(t *testing.T, text string) *ssh.Conn {
 	}}
 	s.Start(t)
 	c, err := ssh.Dial(t.Context(), ssh.Target{Address: "127.0.0.1", Port: s.Port(), Credentials: ssh.Credentials{Key: private}}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	t.Cleanup(c.Close)
 	return c
 }
@@ -58,22 +57,16 @@ func TestFindingsOfMachineAreBounded(t *testing.T) {
 		}
 	}
 	answer, err := json.MarshalIndent(map[string]any{"passed": false, "findings": many[:80]}, "", " ")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	list, err := Precheck(t.Context(), "w", liar(t, string(answer)), "", "precheck")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	check("precheck", list)
 	list, err = checked("w", `{"passed":false,"findings":[{"code":"NodeExists","severity":"error","what":"w"}]}`, ssh.Result{Exit: 1})
 	if l := finding.Of(err); len(list) > 0 || len(l) != 1 || l[0].Code != "OCA-7607" {
 		t.Errorf("a code that ocadm does not have: %v, %v", list, err)
 	}
 	event, err := json.Marshal(workflow.Event{Type: workflow.PhaseFailed, Phase: "p", Message: long, Findings: many[:4]})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	var told said
 	err = Join(t.Context(), "w", liar(t, string(event)), "", &told)
 	check("join", finding.Of(err))

@@ -15,18 +15,15 @@ import (
 
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/internal/pki"
+	"yunion.io/x/ocadm/test/require"
 )
 
 func certificate(t *testing.T) []byte {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	ca, err := pki.NewCA(time.Now(), "kubernetes", key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return ca.CertPEM()
 }
 

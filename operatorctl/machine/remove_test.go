@@ -25,6 +25,7 @@ import (
 	"yunion.io/x/ocadm/internal/workflow"
 	"yunion.io/x/ocadm/operatorctl/machine/bootstrap"
 	"yunion.io/x/ocadm/operatorctl/operation"
+	"yunion.io/x/ocadm/test/require"
 	"yunion.io/x/ocadm/test/sshserver"
 )
 
@@ -108,16 +109,10 @@ func (s *stage) work(action string, controlPlane bool) *v1alpha1.OnecloudOperati
 	s.Helper()
 	o := &v1alpha1.OnecloudOperation{ObjectMeta: metav1.ObjectMeta{Namespace: "onecloud", Name: "it"}}
 	o.Spec = v1alpha1.OnecloudOperationSpec{Cloud: "default", Action: action, Machine: &v1alpha1.MachineParameters{Name: "w", ControlPlane: controlPlane}}
-	if err := s.Client.Create(s.Context(), o); err != nil {
-		s.Fatal(err)
-	}
+	require.NoError(s, s.Client.Create(s.Context(), o))
 	w := operation.Worker{Client: s.Client.(client.WithWatch), Pod: "p", Log: s.Log, Actions: Actions(s.Options)} //nolint:forcetypeassert // it is fake
-	if err := w.Work(s.Context(), client.ObjectKeyFromObject(o)); err != nil {
-		s.Fatal(err)
-	}
-	if err := s.Client.Get(s.Context(), client.ObjectKeyFromObject(o), o); err != nil {
-		s.Fatal(err)
-	}
+	require.NoError(s, w.Work(s.Context(), client.ObjectKeyFromObject(o)))
+	require.NoError(s, s.Client.Get(s.Context(), client.ObjectKeyFromObject(o), o))
 	return o
 }
 

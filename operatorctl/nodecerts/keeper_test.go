@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"yunion.io/x/ocadm/internal/certreport"
+	"yunion.io/x/ocadm/test/require"
 )
 
 // A report that cannot be read, here one that the kubelet has cut off, is a problem that ocadm why shows. What was known before stays.
@@ -27,17 +28,11 @@ func unreadableReport(t *testing.T) {
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: j.Namespace, Name: "p", Labels: map[string]string{batchv1.JobNameLabel: j.Name}},
 		Status: corev1.PodStatus{ContainerStatuses: []corev1.ContainerStatus{{State: corev1.ContainerState{
 			Terminated: &corev1.ContainerStateTerminated{Message: `{"time":"2027-01-02T03:04:05Z","certifi`}}}}}}
-	if err := c.Create(t.Context(), j); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, c.Create(t.Context(), j))
 	time.Sleep(100 * time.Millisecond) // until jobsEnd has made it fail
 	j.Status = batchv1.JobStatus{Conditions: []batchv1.JobCondition{{Type: batchv1.JobComplete, Status: corev1.ConditionTrue}}}
-	if err := c.Status().Update(t.Context(), j); err != nil {
-		t.Fatal(err)
-	}
-	if err := c.Create(t.Context(), pod); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, c.Status().Update(t.Context(), j))
+	require.NoError(t, c.Create(t.Context(), pod))
 	k := &Keeper{Client: c, Direct: c, Image: "image:1"}
 	version := ""
 	for range 2 {
@@ -45,9 +40,7 @@ func unreadableReport(t *testing.T) {
 			t.Error("it passes for read")
 		}
 		cm := &corev1.ConfigMap{}
-		if err := c.Get(t.Context(), client.ObjectKey{Namespace: "onecloud", Name: certreport.ConfigMap}, cm); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, c.Get(t.Context(), client.ObjectKey{Namespace: "onecloud", Name: certreport.ConfigMap}, cm))
 		if r := certreport.All(cm.Data)["a"]; r.Problem == "" || len(r.Certificates) != 1 {
 			t.Errorf("%+v", r)
 		}

@@ -16,6 +16,7 @@ import (
 
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/internal/certreport"
+	"yunion.io/x/ocadm/test/require"
 )
 
 var now = time.Date(2027, 1, 2, 3, 4, 5, 0, time.UTC)
@@ -111,9 +112,7 @@ func TestJobs(t *testing.T) {
 	o.Spec.RenewCertificates = &v1alpha1.RenewCertificatesParameters{All: true}
 	look, renew := lookJob(cloud(), "node1", "image:1"), renewJob(cloud(), o, "node1", "image:1")
 	raw, err := json.Marshal(renew)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	for _, word := range []string{"rm -rf", "17m", "annotated"} {
 		if strings.Contains(string(raw), word) {
 			t.Errorf("the Job has %q of the operation", word)

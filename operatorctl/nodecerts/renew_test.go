@@ -25,6 +25,7 @@ import (
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/internal/workflow"
 	"yunion.io/x/ocadm/operatorctl/operation"
+	"yunion.io/x/ocadm/test/require"
 )
 
 type silent struct{ workflow.Reporter }
@@ -41,19 +42,13 @@ type end struct{ ran, complete bool }
 func jobsEnd(t *testing.T, ends map[string]end, asked *[]string) client.WithWatch {
 	t.Helper()
 	s := runtime.NewScheme()
-	if err := clientgoscheme.AddToScheme(s); err != nil {
-		t.Fatal(err)
-	}
-	if err := v1alpha1.AddToScheme(s); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, clientgoscheme.AddToScheme(s))
+	require.NoError(t, v1alpha1.AddToScheme(s))
 	reports := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "onecloud", Name: certreport.ConfigMap}, Data: map[string]string{}}
 	objects := []client.Object{cloud(), reports}
 	for node := range ends {
 		raw, err := json.Marshal(report(time.Now().Add(-time.Hour), ""))
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		reports.Data[node] = string(raw)
 		objects = append(objects, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: node, Labels: map[string]string{v1alpha1.LabelControlPlane: ""}},
 			Status: corev1.NodeStatus{Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}}})
@@ -105,9 +100,7 @@ func TestReportFromTheFuture(t *testing.T) {
 	r := report(time.Now().Add(time.Hour), "")
 	r.Time = time.Now().Add(365 * 24 * time.Hour)
 	raw, err := json.Marshal(r)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	c := fake.NewClientBuilder().WithObjects(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "onecloud", Name: "p", Labels: map[string]string{batchv1.JobNameLabel: "j"}},
 		Status: corev1.PodStatus{ContainerStatuses: []corev1.ContainerStatus{{State: corev1.ContainerState{
 			Terminated: &corev1.ContainerStateTerminated{Message: string(raw)}}}}}}).Build()

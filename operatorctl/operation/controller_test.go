@@ -17,6 +17,7 @@ import (
 
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/internal/workflow"
+	"yunion.io/x/ocadm/test/require"
 )
 
 func TestOperationSucceeds(t *testing.T) {
@@ -229,9 +230,7 @@ func TestPauseResumeAndCancel(t *testing.T) {
 	fx.wantSaid("one")
 	o := fx.get("a")
 	o.Status.Start, o.Status.RanSeconds = metav1.NewTime(time.Now().Add(-24*time.Hour)), 24*60*60 // it was paused for a night, and had used up its time
-	if err := fx.client.Status().Update(t.Context(), o); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, fx.client.Status().Update(t.Context(), o))
 	fx.control("a", "")
 	for fx.get("a").Status.Step != "two" { // an earlier cancellation would skip it
 		time.Sleep(time.Millisecond)
@@ -271,9 +270,7 @@ func TestDeletedOperationIsCancelled(t *testing.T) {
 	})
 	fx.create("a")
 	o := fx.until("a", v1alpha1.OperationRunning)
-	if err := fx.client.Delete(t.Context(), o); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, fx.client.Delete(t.Context(), o))
 	for deadline := time.Now().Add(patience); fx.client.Get(t.Context(), client.ObjectKeyFromObject(o), o) == nil; time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatalf("it stays: %+v", o.Status)
@@ -303,9 +300,7 @@ func TestTimeout(t *testing.T) {
 			began := metav1.NewTime(time.Now().Add(-2 * time.Hour))
 			o.Status.Phase, o.Status.Start, o.Status.RanSeconds = v1alpha1.OperationRunning, began, int64(c.ran.Seconds())
 			o.Status.Steps = []v1alpha1.OperationStep{{Name: "one", State: v1alpha1.StepRunning, Start: began}}
-			if err := fx.client.Status().Update(t.Context(), o); err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, fx.client.Status().Update(t.Context(), o))
 			fx.start()
 			o = fx.until("a", c.phase)
 			if c.phase == v1alpha1.OperationReverted && o.Status.Cause != "the operation did not end within 1h0m0s" {

@@ -23,6 +23,7 @@ import (
 	"yunion.io/x/ocadm/internal/workflow"
 	"yunion.io/x/ocadm/operatorctl/reconcile"
 	"yunion.io/x/ocadm/operatorctl/release"
+	"yunion.io/x/ocadm/test/require"
 )
 
 // patience bounds a test's wait for something that takes milliseconds on an idle machine.
@@ -98,25 +99,19 @@ func (fx *fixture) create(name string, change ...func(*v1alpha1.OnecloudOperatio
 	for _, f := range change {
 		f(o)
 	}
-	if err := fx.client.Create(fx.Context(), o); err != nil {
-		fx.Fatal(err)
-	}
+	require.NoError(fx, fx.client.Create(fx.Context(), o))
 }
 
 func (fx *fixture) get(name string) *v1alpha1.OnecloudOperation {
 	fx.Helper()
 	o := &v1alpha1.OnecloudOperation{}
-	if err := fx.client.Get(fx.Context(), client.ObjectKey{Namespace: "n", Name: name}, o); err != nil {
-		fx.Fatal(err)
-	}
+	require.NoError(fx, fx.client.Get(fx.Context(), client.ObjectKey{Namespace: "n", Name: name}, o))
 	return o
 }
 
 func (fx *fixture) control(name, value string) {
 	fx.Helper()
-	if err := SetControl(fx.Context(), fx.client, fx.get(name), value); err != nil {
-		fx.Fatal(err)
-	}
+	require.NoError(fx, SetControl(fx.Context(), fx.client, fx.get(name), value))
 }
 
 // until waits for an operation's phase.

@@ -12,6 +12,7 @@ import (
 
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/internal/workflow"
+	"yunion.io/x/ocadm/test/require"
 )
 
 func TestHalfRestored(t *testing.T) {
@@ -55,9 +56,7 @@ func TestHalfRestoredIsNotAbandoned(t *testing.T) {
 	for name, giveUp := range map[string]func(*fixture){
 		"cancelled": func(fx *fixture) { fx.control("a", v1alpha1.OperationCancel) },
 		"deleted": func(fx *fixture) {
-			if err := fx.client.Delete(fx.Context(), fx.get("a")); err != nil {
-				fx.Fatal(err)
-			}
+			require.NoError(fx, fx.client.Delete(fx.Context(), fx.get("a")))
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -18,6 +18,7 @@ import (
 
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/internal/kube"
+	"yunion.io/x/ocadm/test/require"
 )
 
 // The message says why a Job cannot be created, and why Kubernetes does not create its pod.
@@ -54,13 +55,9 @@ func TestJobThatDoesNotBegin(t *testing.T) {
 		look(waitsForPod, false)
 	}
 	job := &batchv1.Job{}
-	if err := api.Get(t.Context(), client.ObjectKeyFromObject(o), job); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, api.Get(t.Context(), client.ObjectKeyFromObject(o), job))
 	job.CreationTimestamp = metav1.NewTime(time.Now().Add(-noPod))
-	if err := api.Update(t.Context(), job); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, api.Update(t.Context(), job))
 	look("Kubernetes has not created a pod: kubectl -n n describe job join-worker-1-1", false)
 	taken := onMachine()
 	taken.Status.Worker = &v1alpha1.OperationWorker{Pod: "p"}

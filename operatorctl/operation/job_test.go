@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/test/require"
 )
 
 func onMachine() *v1alpha1.OnecloudOperation {
@@ -29,14 +30,10 @@ func TestJobOf(t *testing.T) {
 	cloud.Spec.ImagePullSecrets = []corev1.LocalObjectReference{{Name: "pull"}}
 	job := jobOf(onMachine(), cloud, Job{Account: "onecloud-machine-worker", Secrets: []string{"login", "worker-1-bootstrap"}}, "r/ocadm:v1", time.Hour)
 	got, err := yaml.Marshal(job)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	file := filepath.Join("testdata", "job.yaml")
 	if os.Getenv("UPDATE") != "" {
-		if err := os.WriteFile(file, got, 0o644); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, os.WriteFile(file, got, 0o644))
 	}
 	want, err := os.ReadFile(file)
 	if err != nil || string(want) != string(got) {
@@ -130,13 +127,9 @@ func TestPatchOfAWorker(t *testing.T) {
 	before.Status = v1alpha1.OnecloudOperationStatus{Phase: v1alpha1.OperationPlanning, Message: "m", Worker: &v1alpha1.OperationWorker{Pod: "p"}}
 	after.Status = v1alpha1.OnecloudOperationStatus{Phase: v1alpha1.OperationRunning, Step: "join", Worker: &v1alpha1.OperationWorker{Pod: "other", Number: 2}}
 	p, err := (&record{worker: "p"}).patch(before, after)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	text, err := p.Data(after)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	want := `[{"op":"test","path":"/status/worker/pod","value":"p"},{"op":"add","path":"/status/phase","value":"Running"},` +
 		`{"op":"add","path":"/status/step","value":"join"},{"op":"remove","path":"/status/message"}]`
 	if string(text) != want || !strings.Contains(string(p.Type()), "json-patch") {

@@ -18,6 +18,7 @@ import (
 	"yunion.io/x/ocadm/operatorctl/component"
 	"yunion.io/x/ocadm/operatorctl/release"
 	"yunion.io/x/ocadm/test/mariadb"
+	"yunion.io/x/ocadm/test/require"
 )
 
 // A database or an account counts as present, no matter who created it.
@@ -64,9 +65,7 @@ func (h held) Info(format string, _ ...any) {
 func vaultOn(t *testing.T, server *mariadb.Server) backup.Vault {
 	t.Helper()
 	a, err := mysql.Open(t.Context(), mysql.Config{Host: server.Host, Port: server.Port, User: "root", Password: server.RootPassword, Owner: mysql.Owner{ID: "u"}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	t.Cleanup(func() { _ = a.Close() })
 	return backup.Vault{Admin: a, CloudID: "u"}
 }
@@ -80,9 +79,7 @@ func TestRemoveAlone(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, release, err := backup.Replacing(t.Context(), workflow.Discard{}, vault().Admin)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
 	if err := (databaseWork{mover{&Run{}, held{end: cancel}}, v}).removeFrom(ctx, []string{"glance"}); err == nil || ctx.Err() == nil {
 		t.Errorf("it does not wait: %v", err)
@@ -121,9 +118,7 @@ func TestMadeReleases(t *testing.T) {
 			}
 			r := release.Release{Summary: release.Summary{Revision: revision, By: by}}
 			secret, err := r.Secret(metav1.ObjectMeta{Name: "c", Labels: map[string]string{}})
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			if slices.Contains(broken, revision) {
 				secret.Data = nil
 			}

@@ -13,18 +13,17 @@ import (
 
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/operatorctl/archive"
+	"yunion.io/x/ocadm/test/require"
 )
 
 // announce is what a program does first; it also renews its heartbeat.
 func (fx *fixture) announce(name string) {
 	fx.Helper()
-	if err := retry.RetryOnConflict(retry.DefaultBackoff, func() error { // the operator also writes
+	require.NoError(fx, retry.RetryOnConflict(retry.DefaultBackoff, func() error { // the operator also writes
 		o := fx.get(name)
 		o.Status.Runner = &v1alpha1.OperationRunner{Name: "host", Renewed: metav1.NowMicro()}
 		return fx.client.Status().Update(fx.Context(), o)
-	}); err != nil {
-		fx.Fatal(err)
-	}
+	}))
 }
 
 func asBackup(o *v1alpha1.OnecloudOperation) {
@@ -104,25 +103,19 @@ func TestPausedByARestoreOfEtcd(t *testing.T) {
 	fx, cloud := restoring(t, map[string]string{v1alpha1.AnnotationPaused: "true", v1alpha1.AnnotationPausedBefore: "", v1alpha1.AnnotationStoppedBy: "r"})
 	o := fx.get("r")
 	o.Annotations = map[string]string{v1alpha1.AnnotationControl: v1alpha1.OperationPause}
-	if err := fx.client.Update(t.Context(), o); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, fx.client.Update(t.Context(), o))
 	fx.silence = 200 * time.Millisecond
 	fx.start()
 	time.Sleep(3 * fx.silence)
 	stopped := func() bool {
-		if err := fx.client.Get(t.Context(), key, cloud); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, fx.client.Get(t.Context(), key, cloud))
 		return cloud.Annotations[v1alpha1.AnnotationPaused] == "true"
 	}
 	if o = fx.get("r"); o.Status.Phase != v1alpha1.OperationRunning || !stopped() {
 		t.Errorf("%s: %s; cloud %v", o.Status.Phase, o.Status.Message, cloud.Annotations)
 	}
 	o.Annotations = nil
-	if err := fx.client.Update(t.Context(), o); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, fx.client.Update(t.Context(), o))
 	if fx.until("r", v1alpha1.OperationReverted); stopped() {
 		t.Errorf("resumed, and the services do not start: %v", cloud.Annotations)
 	}
@@ -133,13 +126,9 @@ func restoring(t *testing.T, annotations map[string]string) (*fixture, *v1alpha1
 	t.Helper()
 	fx := newFixture(t, func(*fixture) []Action { return outside() })
 	cloud := &v1alpha1.OnecloudCluster{}
-	if err := fx.client.Get(t.Context(), key, cloud); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, fx.client.Get(t.Context(), key, cloud))
 	cloud.Annotations = annotations
-	if err := fx.client.Update(t.Context(), cloud); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, fx.client.Update(t.Context(), cloud))
 	fx.create("r", func(o *v1alpha1.OnecloudOperation) {
 		o.Spec.Action, o.Spec.Restore = v1alpha1.ActionRestore, &v1alpha1.RestoreParameters{File: "f", Place: "/backup"}
 	})

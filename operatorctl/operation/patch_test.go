@@ -12,6 +12,7 @@ import (
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/internal/kube"
 	"yunion.io/x/ocadm/operatorctl/release"
+	"yunion.io/x/ocadm/test/require"
 )
 
 // A rollback restores neither an earlier database server, nor an earlier password, nor an address that the cloud no longer has. It keeps the
@@ -36,17 +37,13 @@ func TestRollbackPatchKeepsPlace(t *testing.T) {
 	cloud.Spec.Machines.Settings.Mirror = "mirror.example.com"
 	kept := release.Release{Summary: release.Summary{Revision: 2, Version: "v4.0.3"}, Contents: release.Contents{From: release.From{Cloud: then}}}
 	secret, err := kept.Secret(metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name, Labels: map[string]string{}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	o := op("r", 1, v1alpha1.OperationRunning, "")
 	o.Status.Target = &v1alpha1.RollbackTarget{Revision: 2}
 	c := fake.NewClientBuilder().WithScheme(kube.Scheme()).WithObjects(secret).Build()
 	r := &Run{Operation: o, Means: Means{Client: c}, record: newRecord(nil, nil, o)}
 	patch, undo, of, err := rollbackPatch(t.Context(), r, cloud)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	for _, one := range []struct {
 		what string
 		got  map[string]any
@@ -74,9 +71,7 @@ func TestChangedFields(t *testing.T) {
 		`{"spec":{"disableResourceManagement":true,"glance":{"disable":false}}}`: "spec.disableResourceManagement: true, spec.glance.disable: false",
 	} {
 		var fields map[string]any
-		if err := json.Unmarshal([]byte(patch), &fields); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, json.Unmarshal([]byte(patch), &fields))
 		if got := changedFields(fields); got != want {
 			t.Errorf("%s: %q, want %q", patch, got, want)
 		}

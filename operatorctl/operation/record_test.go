@@ -19,6 +19,7 @@ import (
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/internal/kube"
 	"yunion.io/x/ocadm/internal/workflow"
+	"yunion.io/x/ocadm/test/require"
 )
 
 // An API server that is down for a minute and a half does not end an operation.
@@ -64,9 +65,7 @@ func TestLostAnswer(t *testing.T) {
 			return nil
 		},
 	})
-	if err := k.Get(t.Context(), client.ObjectKeyFromObject(o), o); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, k.Get(t.Context(), client.ObjectKeyFromObject(o), o))
 	r := newRecord(lossy, &recorder{}, o)
 	r.worker = "p"
 	if err := r.Update(t.Context(), func(s *v1alpha1.OnecloudOperationStatus) { s.Message = "" }); err != nil || tries < 2 {

@@ -27,6 +27,7 @@ import (
 	"yunion.io/x/ocadm/operatorctl/component"
 	"yunion.io/x/ocadm/operatorctl/release"
 	"yunion.io/x/ocadm/test/mariadb"
+	"yunion.io/x/ocadm/test/require"
 )
 
 func TestDiverted(t *testing.T) {
@@ -82,9 +83,7 @@ func subjectsOfNext(t *testing.T) []subject {
 	}
 	all = append(all, component.Component{Name: "apigateway", Config: &component.Config{}})
 	out, err := subjects("default", nextRelease(), all, []string{"keystone", "glance", "itsm", "off"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return out
 }
 
@@ -241,9 +240,7 @@ func TestRehearsalLeavesNoDatabaseOut(t *testing.T) {
 	if names, err := rehearsable(t.Context(), v.Admin, cloud); err != nil || !slices.Equal(names, []string{"keystone"}) {
 		t.Errorf("%q, %v", names, err)
 	}
-	if err := v.Admin.Close(); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, v.Admin.Close())
 	if _, err := rehearsable(t.Context(), v.Admin, cloud); len(finding.Of(err)) != 1 || finding.Of(err)[0].Code != "OCA-7091" {
 		t.Errorf("without a server: %v", err)
 	}
@@ -260,16 +257,12 @@ func TestCleanRehearsal(t *testing.T) {
 	if err == nil {
 		_, err = v.Admin.EnsureDatabase(t.Context(), nil, left.Name("glance"))
 	}
-	if err := errors.Join(err, left.Grant(t.Context(), "Secret-1x")); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, errors.Join(err, left.Grant(t.Context(), "Secret-1x")))
 	cloud := &v1alpha1.OnecloudCluster{ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: "c", UID: types.UID(v.CloudID)}}
 	cloud.Spec.MySQL = v1alpha1.DatabaseServer{Host: server.Host, Port: int32(server.Port), Username: "root", Password: server.RootPassword}
 	o := &v1alpha1.OnecloudOperation{ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: "rehearse-1"}, Spec: v1alpha1.OnecloudOperationSpec{Cloud: "c"}}
 	api := fake.NewClientBuilder().WithScheme(kube.Scheme()).WithObjects(cloud, &corev1.Secret{ObjectMeta: actorMeta(o, "glance")}).Build()
-	if err := cleanRehearsal(t.Context(), &Run{Operation: o, Means: Means{Client: api, Direct: api, Pods: api}}); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, cleanRehearsal(t.Context(), &Run{Operation: o, Means: Means{Client: api, Direct: api, Pods: api}}))
 	again := vaultOn(t, server)
 	databases, err := again.Admin.Databases(t.Context())
 	accounts, failed := again.Admin.Accounts(t.Context())

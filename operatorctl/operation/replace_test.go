@@ -22,6 +22,7 @@ import (
 	"yunion.io/x/ocadm/internal/mysql"
 	"yunion.io/x/ocadm/internal/workflow"
 	"yunion.io/x/ocadm/test/mariadb"
+	"yunion.io/x/ocadm/test/require"
 )
 
 // killer is a reporter that kills the operator at the first line that contains a text.
@@ -60,14 +61,10 @@ type migrated struct {
 
 func newMigrated(t *testing.T, server *mariadb.Server) *migrated {
 	m := &migrated{T: t, server: server}
-	if err := server.Wipe(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, server.Wipe(t.Context()))
 	admin, err := mysql.Open(t.Context(), mysql.Config{Host: m.server.Host, Port: m.server.Port, User: "root", Password: m.server.RootPassword, Patience: time.Minute,
 		Owner: mysql.Owner{ID: "id-1", Namespace: "n", Name: "c"}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	t.Cleanup(func() { _ = admin.Close() })
 	m.vault = backup.Vault{Admin: admin, CloudID: "id-1"}
 	for _, d := range []string{"glance", "keystone"} {
@@ -79,9 +76,7 @@ func newMigrated(t *testing.T, server *mariadb.Server) *migrated {
 	m.op = op("u", 0, "", "")
 	m.op.UID = "u"
 	saved, err := m.vault.Save(t.Context(), savedSet(3), m.op.Name+"/u", []string{"glance", "keystone"}, workflow.Discard{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	m.op.Status.Databases = &v1alpha1.OperationDatabases{Saved: copies(saved)}
 	m.op.Status.Rollout = &v1alpha1.Rollout{From: 3, Moved: 1, Waves: []v1alpha1.Wave{{Components: []string{"glance", "keystone"}}}}
 	return m
@@ -90,9 +85,7 @@ func newMigrated(t *testing.T, server *mariadb.Server) *migrated {
 func (m *migrated) run(statements ...string) string {
 	m.Helper()
 	out, err := m.server.Execute(m.Context(), statements...)
-	if err != nil {
-		m.Fatal(err)
-	}
+	require.NoError(m, err)
 	return strings.TrimSpace(out)
 }
 

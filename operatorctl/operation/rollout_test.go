@@ -18,6 +18,7 @@ import (
 	"yunion.io/x/ocadm/internal/kube"
 	"yunion.io/x/ocadm/internal/workflow"
 	"yunion.io/x/ocadm/operatorctl/catalog"
+	"yunion.io/x/ocadm/test/require"
 )
 
 // Every component is in one wave, and none is in an earlier wave than one that it comes after.
@@ -158,9 +159,7 @@ func TestDifferences(t *testing.T) {
 	now := map[string]any{"version": "v2", "web": map[string]any{"disable": true}, "same": "x"}
 	then := map[string]any{"version": "v1", "glance": map[string]any{"tag": "t"}, "same": "x"}
 	there, back, err := differences(now, then)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if len(there) != 3 || there["web"] != nil || there["version"] != "v1" || back["glance"] != nil || back["version"] != "v2" {
 		t.Errorf("%v, %v", there, back)
 	}
@@ -213,9 +212,7 @@ func TestChangeIsRead(t *testing.T) {
 	cloud := &v1alpha1.OnecloudCluster{}
 	cloud.Namespace, cloud.Name, cloud.Generation = "n", "c", 1
 	k := fake.NewClientBuilder().WithScheme(kube.Scheme()).WithObjects(cloud).Build()
-	if err := k.Get(t.Context(), client.ObjectKeyFromObject(cloud), cloud); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, k.Get(t.Context(), client.ObjectKeyFromObject(cloud), cloud))
 	late, restarts := 0, 1
 	cached := interceptor.NewClient(k, interceptor.Funcs{Patch: func(ctx context.Context, c client.WithWatch, o client.Object, p client.Patch, opts ...client.PatchOption) error {
 		if restarts--; restarts >= 0 { // an API server that is being replaced must not revert the operation
@@ -231,9 +228,7 @@ func TestChangeIsRead(t *testing.T) {
 	}})
 	m := mover{&Run{Operation: op("u", 1, "", ""), Means: Means{Client: cached}, record: &record{}}, workflow.Discard{}}
 	patch := map[string]any{"metadata": map[string]any{"annotations": map[string]any{v1alpha1.AnnotationEdition: "ee"}}}
-	if err := m.patchCloud(t.Context(), patch); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, m.patchCloud(t.Context(), patch))
 	if now, err := m.Cloud(t.Context()); err != nil || late < 4 || now.Annotations[v1alpha1.AnnotationEdition] != "ee" {
 		t.Errorf("after %d reads: %v %v", late, now.Annotations, err)
 	}

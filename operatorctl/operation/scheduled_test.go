@@ -15,19 +15,16 @@ import (
 
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/operatorctl/archive"
+	"yunion.io/x/ocadm/test/require"
 )
 
 // scheduled gives the cloud a schedule: the spec, and what the operator renders from it.
 func (fx *fixture) scheduled() {
 	fx.Helper()
 	cloud := &v1alpha1.OnecloudCluster{}
-	if err := fx.client.Get(fx.Context(), key, cloud); err != nil {
-		fx.Fatal(err)
-	}
+	require.NoError(fx, fx.client.Get(fx.Context(), key, cloud))
 	cloud.Spec.Backup.Disable = new(false)
-	if err := fx.client.Update(fx.Context(), cloud); err != nil {
-		fx.Fatal(err)
-	}
+	require.NoError(fx, fx.client.Update(fx.Context(), cloud))
 }
 
 func (fx *fixture) rendered() {
@@ -37,9 +34,7 @@ func (fx *fixture) rendered() {
 		Containers: []corev1.Container{{Name: "backup", Image: "ocadm:v1", Args: []string{"cluster", "backup", "run", "--dir=/backup"}}}}}
 	cron := &batchv1.CronJob{ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: "c-backup"}}
 	cron.Spec.JobTemplate.Spec = batchv1.JobSpec{BackoffLimit: new(int32(2)), Template: t}
-	if err := fx.client.Create(fx.Context(), cron); err != nil {
-		fx.Fatal(err)
-	}
+	require.NoError(fx, fx.client.Create(fx.Context(), cron))
 }
 
 func asAsked(o *v1alpha1.OnecloudOperation) { o.Spec.Action = v1alpha1.ActionBackup }
@@ -79,9 +74,7 @@ func TestAskedBackup(t *testing.T) {
 		t.Errorf("%+v", o.Status)
 	}
 	o.Status.Phase = v1alpha1.OperationSucceeded
-	if err := fx.client.Status().Update(t.Context(), o); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, fx.client.Status().Update(t.Context(), o))
 	fx.until("next", v1alpha1.OperationSucceeded)
 }
 
@@ -100,9 +93,7 @@ func TestAskedBackupLost(t *testing.T) {
 		}
 		job := fx.jobOf(name)
 		job.Status.Conditions = []batchv1.JobCondition{{Type: batchv1.JobFailed, Status: corev1.ConditionTrue, Reason: "DeadlineExceeded", Message: "too long"}}
-		if err := fx.client.Status().Update(t.Context(), job); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, fx.client.Status().Update(t.Context(), job))
 		o := fx.until(name, v1alpha1.OperationFailed)
 		if len(o.Status.Findings) != 1 || o.Status.Findings[0].Code != "OCA-7624" || !strings.Contains(o.Status.Message, "too long") {
 			t.Errorf("%+v", o.Status)

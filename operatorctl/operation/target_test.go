@@ -10,6 +10,7 @@ import (
 
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/operatorctl/release"
+	"yunion.io/x/ocadm/test/require"
 )
 
 func TestTargetOf(t *testing.T) {
@@ -45,12 +46,8 @@ func (f *follower) keep(s release.Summary) {
 	cloud.Spec.Version = s.Version
 	r := release.Release{Summary: s, Contents: release.Contents{From: release.From{Cloud: cloud}}}
 	secret, err := r.Secret(metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name, Labels: map[string]string{}})
-	if err != nil {
-		f.Fatal(err)
-	}
-	if err := f.client.Create(f.Context(), secret); err != nil {
-		f.Fatal(err)
-	}
+	require.NoError(f, err)
+	require.NoError(f, f.client.Create(f.Context(), secret))
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.contents[s.Revision] = s.Version
@@ -72,9 +69,7 @@ func TestRollbackKeepsItsTarget(t *testing.T) {
 		checked.Status.Steps = append(checked.Status.Steps, v1alpha1.OperationStep{Name: p.Name, State: v1alpha1.StepPending})
 	}
 	checked.Status.Steps[0].State = v1alpha1.StepDone
-	if err := f.client.Status().Update(t.Context(), checked); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, f.client.Status().Update(t.Context(), checked))
 	f.control("r", "")
 	if o := f.until("r", v1alpha1.OperationSucceeded); o.Status.Rollout.Of != 1 {
 		t.Errorf("%+v", o.Status.Rollout)

@@ -20,6 +20,7 @@ import (
 
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/internal/kube"
+	"yunion.io/x/ocadm/test/require"
 )
 
 // TestOneAnnotationOneOperation: while its annotation is answered, the status of a cloud changes, and a cache shows every version of it, late.
@@ -33,9 +34,7 @@ func TestOneAnnotationOneOperation(t *testing.T) {
 	var seen []*v1alpha1.OnecloudCluster
 	look := func() *v1alpha1.OnecloudCluster {
 		now := &v1alpha1.OnecloudCluster{}
-		if err := api.Get(t.Context(), key, now); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, api.Get(t.Context(), key, now))
 		if len(seen) == 0 || now.ResourceVersion != seen[len(seen)-1].ResourceVersion {
 			seen = append(seen, now.DeepCopy())
 		}
@@ -46,21 +45,15 @@ func TestOneAnnotationOneOperation(t *testing.T) {
 		if turn < 10 {
 			now := look()
 			now.Status.ObservedGeneration++
-			if err := api.Status().Update(t.Context(), now); err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, api.Status().Update(t.Context(), now))
 			look()
 		}
-		if err := c.trigger(t.Context(), seen[turn], nil); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, c.trigger(t.Context(), seen[turn], nil))
 		look()
 	}
 	last := &v1alpha1.OnecloudCluster{}
 	operations := &v1alpha1.OnecloudOperationList{}
-	if err := errors.Join(api.Get(t.Context(), key, last), api.List(t.Context(), operations)); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, errors.Join(api.Get(t.Context(), key, last), api.List(t.Context(), operations)))
 	if n := len(operations.Items); n != 1 || operations.Items[0].Spec.Action != v1alpha1.ActionBackup {
 		t.Errorf("%d operations: %+v", n, operations.Items)
 	}
@@ -77,21 +70,15 @@ func TestNamedAnnotationTwice(t *testing.T) {
 	c := New(Options{Means: Means{Client: api}, Events: &recorder{}})
 	for n := range 2 {
 		now := &v1alpha1.OnecloudCluster{}
-		if err := api.Get(t.Context(), key, now); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, api.Get(t.Context(), key, now))
 		now.Annotations = map[string]string{v1alpha1.AnnotationOperation: v1alpha1.ActionBackup + " nightly"}
-		if err := api.Update(t.Context(), now); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, api.Update(t.Context(), now))
 		for range 2 {
 			err := api.Get(t.Context(), key, now)
 			if err == nil {
 				err = c.trigger(t.Context(), now, nil)
 			}
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 		}
 		operations := &v1alpha1.OnecloudOperationList{}
 		if err := api.List(t.Context(), operations); err != nil || len(operations.Items) != n+1 {
@@ -113,9 +100,7 @@ func TestRefusedAnnotationIsReported(t *testing.T) {
 		},
 	}).Build()
 	heard := &listener{}
-	if err := New(Options{Means: Means{Client: api}, Events: heard}).trigger(t.Context(), made, nil); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, New(Options{Means: Means{Client: api}, Events: heard}).trigger(t.Context(), made, nil))
 	for _, want := range []string{"OperationRefused", v1alpha1.AnnotationOperation, `"Upgrade"`, v1alpha1.ActionUpdate} {
 		if !strings.Contains(heard.said, want) {
 			t.Errorf("the event %q does not contain %s", heard.said, want)
@@ -148,9 +133,7 @@ func TestWithdrawnEditCancelsTheUpdate(t *testing.T) {
 			}
 			cloud.Spec.Version = c.version
 			api := fake.NewClientBuilder().WithScheme(kube.Scheme()).WithObjects(cloud, update).Build()
-			if err := New(Options{Means: Means{Client: api}, Events: &recorder{}}).trigger(t.Context(), cloud, []*v1alpha1.OnecloudOperation{update}); err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, New(Options{Means: Means{Client: api}, Events: &recorder{}}).trigger(t.Context(), cloud, []*v1alpha1.OnecloudOperation{update}))
 			if err := api.Get(t.Context(), client.ObjectKeyFromObject(update), update); err != nil || cancelled(update) != c.cancels {
 				t.Errorf("cancelled %t, %v", cancelled(update), err)
 			}

@@ -15,6 +15,7 @@ import (
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/operatorctl/catalog"
 	"yunion.io/x/ocadm/operatorctl/status"
+	"yunion.io/x/ocadm/test/require"
 )
 
 // follower replaces the reconciler: it moves components as the rollout of the running operation says, and reports that. Package reconcile tests the real
@@ -43,20 +44,14 @@ func newFollower(t *testing.T, broken string) *follower {
 	f := &follower{broken: broken, at: map[string]string{}, contents: map[int]string{3: "v4.0.4"}}
 	f.fixture = newFixture(t, func(*fixture) []Action { return Actions(catalog.All()) })
 	cloud := &v1alpha1.OnecloudCluster{}
-	if err := f.client.Get(t.Context(), key, cloud); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, f.client.Get(t.Context(), key, cloud))
 	cloud.Spec.Version = "v4.0.4"
-	if err := f.client.Update(t.Context(), cloud); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, f.client.Update(t.Context(), cloud))
 	cloud.Status.Version, cloud.Status.Release = "v4.0.4", v1alpha1.ReleaseStatus{Revision: 3, Version: "v4.0.4"}
 	for name := range components {
 		f.at[name] = "v4.0.4"
 	}
-	if err := f.client.Status().Update(t.Context(), cloud); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, f.client.Status().Update(t.Context(), cloud))
 	ctx, cancel := context.WithCancel(t.Context())
 	var done sync.WaitGroup
 	done.Go(func() {
@@ -170,9 +165,7 @@ func (f *follower) edit(change func(*v1alpha1.OnecloudCluster)) {
 func (f *follower) end(want string, moves ...string) {
 	f.Helper()
 	cloud := &v1alpha1.OnecloudCluster{}
-	if err := f.client.Get(f.Context(), key, cloud); err != nil {
-		f.Fatal(err)
-	}
+	require.NoError(f, f.client.Get(f.Context(), key, cloud))
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for name, at := range f.at {
@@ -365,9 +358,7 @@ func TestKilledBeforeTheCloudChanges(t *testing.T) {
 	o.Status.Steps[0].State, o.Status.Steps[1].State = v1alpha1.StepDone, v1alpha1.StepDone
 	o.Status.Steps[2].State, o.Status.Steps[2].Start = v1alpha1.StepRunning, metav1.Now()
 	o.Status.Rollout = &v1alpha1.Rollout{From: 3, Waves: waves(catalog.All()), Hold: true, Undo: `{"spec":{"version":"v4.0.4"}}`}
-	if err := f.client.Status().Update(t.Context(), o); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, f.client.Status().Update(t.Context(), o))
 	f.start()
 	o = f.until("u", v1alpha1.OperationSucceeded)
 	f.end("v4.0.5", "keystone v4.0.5", "region v4.0.5", "glance v4.0.5", "host v4.0.5")

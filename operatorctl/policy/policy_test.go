@@ -16,6 +16,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"yunion.io/x/ocadm/operatorctl/policy"
+	"yunion.io/x/ocadm/test/require"
 )
 
 // measured is a JSON file with the policies and roles of a running cloud (public release 2026-08), next to the checkout. It is not part of the
@@ -28,9 +29,7 @@ const digest = "ea490dc8d1b2eccbdc600189aa193ea3d2ece01a537be7ea0728660db72292d8
 func standard(t *testing.T) policy.Table {
 	t.Helper()
 	table, err := policy.Standard()
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return table
 }
 
@@ -44,9 +43,7 @@ func TestTableHasNotMoved(t *testing.T) {
 		table.Roles[i].About = ""
 	}
 	data, err := json.Marshal(table)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	sum := sha256.Sum256(data)
 	if got := hex.EncodeToString(sum[:]); got != digest || len(table.Policies) != 170 || len(table.Roles) != 17 {
 		t.Errorf("%d policies, %d roles, digest %s", len(table.Policies), len(table.Roles), got)
@@ -58,9 +55,7 @@ func TestTableMatchesARealCloud(t *testing.T) {
 	if errors.Is(err, fs.ErrNotExist) {
 		t.Skip("no table of a running cloud lies beside the checkout")
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	var real struct {
 		Policies []struct {
 			Name, Scope string
@@ -72,9 +67,7 @@ func TestTableMatchesARealCloud(t *testing.T) {
 			IsPublic      bool
 		}
 	}
-	if err := json.Unmarshal(data, &real); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, json.Unmarshal(data, &real))
 	var want policy.Table
 	for _, p := range real.Policies {
 		want.Policies = append(want.Policies, policy.Policy{Name: p.Name, Scope: p.Scope, Rules: p.Policy})

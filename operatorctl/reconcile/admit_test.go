@@ -11,6 +11,7 @@ import (
 
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/operatorctl/status"
+	"yunion.io/x/ocadm/test/require"
 )
 
 // A cluster may have an older CRD, which accepts what ours rejects. The fake API server validates nothing.
@@ -18,14 +19,10 @@ func TestOperatorChecksWhatTheAPIServerShouldHave(t *testing.T) {
 	b := newBench(t, interceptor.Funcs{}, newCloud())
 	change := func(patch string) {
 		t.Helper()
-		if err := edit(t, &v1alpha1.OnecloudCluster{}, "default", patch)(b.api); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, edit(t, &v1alpha1.OnecloudCluster{}, "default", patch)(b.api))
 		cr := b.cloud()
 		cr.Generation++ // the fake client does not count them
-		if err := b.api.Update(t.Context(), cr); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, b.api.Update(t.Context(), cr))
 		b.reconcile()
 	}
 	degraded := func() string {
@@ -82,14 +79,10 @@ func TestSuccessorOfARejectedCloudIsChecked(t *testing.T) {
 		t.Fatalf("it is %s", rejected.Status.Phase)
 	}
 	rejected.Finalizers = nil
-	if err := errors.Join(b.api.Update(t.Context(), rejected), b.api.Delete(t.Context(), rejected)); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, errors.Join(b.api.Update(t.Context(), rejected), b.api.Delete(t.Context(), rejected)))
 	next := newCloud()
 	next.UID = "the-next-one"
-	if err := b.api.Create(t.Context(), next); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, b.api.Create(t.Context(), next))
 	b.reconcile()
 	if now := b.cloud().Status; now.Phase == v1alpha1.PhaseFailed || len(now.Components) == 0 {
 		t.Errorf("it is %s with %d components", now.Phase, len(now.Components))

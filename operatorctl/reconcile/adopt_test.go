@@ -18,15 +18,14 @@ import (
 	"yunion.io/x/ocadm/operatorctl/component"
 	"yunion.io/x/ocadm/operatorctl/engine"
 	"yunion.io/x/ocadm/operatorctl/render"
+	"yunion.io/x/ocadm/test/require"
 )
 
 // earlierConfigMap returns a component's ConfigMap as the earlier operator left it, with what that had last written.
 func earlierConfigMap(t *testing.T, name, file, written string) *corev1.ConfigMap {
 	t.Helper()
 	b, err := json.Marshal(map[string]string{adopt.ConfigKey: written})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{
 		Namespace: cloudKey.Namespace, Name: cloudKey.Name + "-" + name, Labels: render.Labels("default", name),
 		Annotations: map[string]string{adopt.LastApplied: string(b)},
@@ -46,9 +45,7 @@ func TestUnreadableRecordStopsTheCloud(t *testing.T) {
 		t.Errorf("passwords were made: %v", err)
 	}
 	record.Data[adopt.ClusterConfigKey] = "region: {password: geheim-enough, db: {password: also-secret}}"
-	if err := b.api.Update(t.Context(), record); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, b.api.Update(t.Context(), record))
 	b.reconcile()
 	s := &corev1.Secret{}
 	b.get(s, "default-credentials")
@@ -60,9 +57,7 @@ func TestUnreadableRecordStopsTheCloud(t *testing.T) {
 	}
 	// Once the Secret has them, the record is no longer read.
 	record.Data[adopt.ClusterConfigKey] = "region: {password: another-one}"
-	if err := b.api.Update(t.Context(), record); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, b.api.Update(t.Context(), record))
 	b.reconcile()
 	b.get(s, "default-credentials")
 	if string(s.Data[component.AccountPassword("region")]) != "geheim-enough" {
@@ -94,12 +89,8 @@ func TestFileOfAnotherDatabaseServerIsKept(t *testing.T) {
 func TestOptionsOutliveDisable(t *testing.T) {
 	b := newBench(t, interceptor.Funcs{}, newCloud())
 	b.reconcile()
-	if err := edit(t, &corev1.ConfigMap{}, "default-glance", `{"data":{"image_stream_worker_count":"7"}}`)(b.api); err != nil {
-		t.Fatal(err)
-	}
-	if err := edit(t, &v1alpha1.OnecloudCluster{}, "default", `{"spec":{"glance":{"disable":true},"logger":{"disable":true}}}`)(b.api); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, edit(t, &corev1.ConfigMap{}, "default-glance", `{"data":{"image_stream_worker_count":"7"}}`)(b.api))
+	require.NoError(t, edit(t, &v1alpha1.OnecloudCluster{}, "default", `{"spec":{"glance":{"disable":true},"logger":{"disable":true}}}`)(b.api))
 	b.reconcile()
 	cm := &corev1.ConfigMap{}
 	if err := b.api.Get(t.Context(), types.NamespacedName{Namespace: cloudKey.Namespace, Name: "default-logger"}, cm); client.IgnoreNotFound(err) != nil || err == nil {
@@ -109,9 +100,7 @@ func TestOptionsOutliveDisable(t *testing.T) {
 	if cm.Data["image_stream_worker_count"] != "7" {
 		t.Errorf("glance has %v", cm.Data)
 	}
-	if err := edit(t, &v1alpha1.OnecloudCluster{}, "default", `{"spec":{"glance":{"disable":false}}}`)(b.api); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, edit(t, &v1alpha1.OnecloudCluster{}, "default", `{"spec":{"glance":{"disable":false}}}`)(b.api))
 	b.reconcile()
 	b.reconcile()
 	s := &corev1.Secret{}

@@ -19,23 +19,20 @@ import (
 
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/internal/pki"
+	"yunion.io/x/ocadm/test/require"
 )
 
 func pairData(t *testing.T, p pki.Pair, name string) map[string][]byte {
 	t.Helper()
 	key, err := p.KeyPEM()
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return map[string][]byte{name + ".crt": p.CertPEM(), name + ".key": key}
 }
 
 func certsSecret(t *testing.T, made time.Time) *corev1.Secret {
 	t.Helper()
 	ca, err := pki.NewCA(made, "onecloud", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	data := pairData(t, ca, "ca")
 	return &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "onecloud", Name: "default-certs"}, Data: data}
 }
@@ -65,9 +62,7 @@ func TestLeafIsRenewed(t *testing.T) {
 		s := &corev1.Secret{}
 		b.get(s, "default-certs")
 		certs, err := pki.ParseCerts(s.Data["service.crt"])
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		return certs[0]
 	}
 	first := leaf()
@@ -86,9 +81,7 @@ func TestLeafIsRenewed(t *testing.T) {
 	}
 	cr := b.cloud()
 	cr.Spec.LoadBalancerEndpoint = "192.0.2.7"
-	if err := b.api.Update(t.Context(), cr); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, b.api.Update(t.Context(), cr))
 	if third := leaf(); third.Equal(second) || third.VerifyHostname("192.0.2.7") != nil {
 		t.Fatal("a new address is not in the certificate")
 	}
@@ -97,14 +90,10 @@ func TestLeafIsRenewed(t *testing.T) {
 // A user's certificates are used and never written; if they cannot be used, the reason is reported.
 func TestSuppliedCertificates(t *testing.T) {
 	ca, err := pki.NewCA(b0, "of the house", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	issued := func(small bool, names ...string) *corev1.Secret {
 		pair, err := pki.Issue(ca, pki.Request{CommonName: "cloud", DNSNames: names, NotBefore: b0, Usage: pki.Server, Small: small})
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		data := pairData(t, pair, "service")
 		data["ca.crt"] = ca.CertPEM()
 		return &corev1.Secret{Data: data, ObjectMeta: metav1.ObjectMeta{
@@ -145,13 +134,9 @@ func TestSuppliedCertificates(t *testing.T) {
 // The Ingress presents the certificate that a user supplies, without keys that only an Ingress reads, and the operator's before and after.
 func TestIngressPresentsTheSuppliedCertificate(t *testing.T) {
 	ca, err := pki.NewCA(b0, "of the house", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	pair, err := pki.Issue(ca, pki.Request{CommonName: "cloud", DNSNames: []string{"*.onecloud.svc"}, NotBefore: b0, Usage: pki.Server})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	b := newBench(t, interceptor.Funcs{}, newCloud())
 	presents := func() ([]byte, string) {
 		t.Helper()
@@ -180,15 +165,11 @@ func TestIngressPresentsTheSuppliedCertificate(t *testing.T) {
 	own.Annotations = map[string]string{v1alpha1.AnnotationSupplied: "true"}
 	maps.Copy(own.Data, pairData(t, pair, "service")) // tls.crt and tls.key remain the operator's
 	own.Data["ca.crt"] = ca.CertPEM()
-	if err := b.api.Update(t.Context(), own); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, b.api.Update(t.Context(), own))
 	if crt, name := presents(); !bytes.Equal(crt, pair.CertPEM()) {
 		t.Errorf("the Ingress presents another certificate, from %s", name)
 	}
-	if err := b.api.Delete(t.Context(), own); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, b.api.Delete(t.Context(), own))
 	if crt, name := presents(); bytes.Equal(crt, pair.CertPEM()) || name != "default-certs" {
 		t.Errorf("the Ingress still presents the supplied certificate, from %s", name)
 	}

@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/test/require"
 )
 
 // A cache whose watch is broken shows an old version for a while: each write is a conflict. The next reconcile comes soon, but not again and again.
@@ -42,9 +43,7 @@ func TestLastingConflictIsNoHotLoop(t *testing.T) {
 	b.reconcile()
 	b.component("region") // it has gone on
 	lasts = true
-	if err := edit(t, &v1alpha1.OnecloudCluster{}, "default", `{"spec":{"regionServer":{"dnsDomain":"cloud.example.com"}}}`)(b.api); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, edit(t, &v1alpha1.OnecloudCluster{}, "default", `{"spec":{"regionServer":{"dnsDomain":"cloud.example.com"}}}`)(b.api))
 	if after := b.reconcile().RequeueAfter; after > 100*time.Millisecond {
 		t.Errorf("a later conflict is repeated after %s", after)
 	}

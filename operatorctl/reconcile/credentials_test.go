@@ -16,6 +16,7 @@ import (
 
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/operatorctl/component"
+	"yunion.io/x/ocadm/test/require"
 )
 
 // climc logs in with the password in the Secret: one chosen in the spec must be there, too.
@@ -25,9 +26,7 @@ func TestChosenBootstrapPasswordIsInTheSecret(t *testing.T) {
 	b.reconcile()
 	before := &corev1.Secret{}
 	b.get(before, "default-credentials")
-	if err := edit(t, &v1alpha1.OnecloudCluster{}, "default", `{"spec":{"keystone":{"bootstrapPassword":"Chosen@123"}}}`)(b.api); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, edit(t, &v1alpha1.OnecloudCluster{}, "default", `{"spec":{"keystone":{"bootstrapPassword":"Chosen@123"}}}`)(b.api))
 	b.reconcile()
 	now := &corev1.Secret{}
 	b.get(now, "default-credentials")
@@ -56,9 +55,7 @@ func TestGeneratedBootstrapPasswordSuitsTheGateway(t *testing.T) {
 		}
 	}
 	secret.Data[component.BootstrapPassword] = []byte("anOldPasswordOf24Letters")
-	if err := b.api.Update(t.Context(), secret); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, b.api.Update(t.Context(), secret))
 	b.reconcile()
 	b.get(secret, "default-credentials")
 	if got := string(secret.Data[component.BootstrapPassword]); got != "anOldPasswordOf24Letters" {
@@ -72,9 +69,7 @@ func TestDeletionWithoutDatabaseNamesTheRemedy(t *testing.T) {
 	cr.Finalizers = []string{v1alpha1.Finalizer}
 	cr.Spec.DeletionPolicy = v1alpha1.Delete
 	b := newBench(t, interceptor.Funcs{}, cr)
-	if err := b.api.Delete(t.Context(), cr); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, b.api.Delete(t.Context(), cr))
 	_, err := b.r.Reconcile(t.Context(), request())
 	if err == nil {
 		t.Fatal("a database that cannot be reached is no error")
@@ -91,9 +86,7 @@ func TestDeletionWithoutDatabaseNamesTheRemedy(t *testing.T) {
 	if strings.Contains(message, "admin-secret") {
 		t.Error("the condition shows the password")
 	}
-	if err := edit(t, &v1alpha1.OnecloudCluster{}, "default", `{"spec":{"deletionPolicy":"Retain"}}`)(b.api); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, edit(t, &v1alpha1.OnecloudCluster{}, "default", `{"spec":{"deletionPolicy":"Retain"}}`)(b.api))
 	b.reconcile()
 	if err := b.api.Get(t.Context(), cloudKey, &v1alpha1.OnecloudCluster{}); client.IgnoreNotFound(err) != nil || err == nil {
 		t.Errorf("the cloud is still there: %v", err)
@@ -113,9 +106,7 @@ func TestPausedWorkloadIsNotChanged(t *testing.T) {
 	b.reconcile()
 	etcd := &appsv1.StatefulSet{}
 	b.get(etcd, "default-etcd") // it waits for nothing
-	if err := edit(t, etcd, "default-etcd", `{"metadata":{"annotations":{"`+v1alpha1.AnnotationPaused+`":"true"}},"spec":{"replicas":5}}`)(b.api); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, edit(t, etcd, "default-etcd", `{"metadata":{"annotations":{"`+v1alpha1.AnnotationPaused+`":"true"}},"spec":{"replicas":5}}`)(b.api))
 	applied = nil
 	b.reconcile()
 	for _, a := range applied {
@@ -126,9 +117,7 @@ func TestPausedWorkloadIsNotChanged(t *testing.T) {
 	if s := b.component("etcd"); !strings.Contains(s.Message, "paused") && s.State == v1alpha1.Available {
 		t.Errorf("etcd is %s: %s", s.State, s.Message)
 	}
-	if err := edit(t, etcd, "default-etcd", `{"metadata":{"annotations":{"`+v1alpha1.AnnotationPaused+`":null}}}`)(b.api); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, edit(t, etcd, "default-etcd", `{"metadata":{"annotations":{"`+v1alpha1.AnnotationPaused+`":null}}}`)(b.api))
 	b.reconcile()
 	now := &appsv1.StatefulSet{}
 	b.get(now, "default-etcd")
@@ -147,13 +136,9 @@ func TestLostSecretGetsTheNamesOfTheReleaseBack(t *testing.T) {
 	for key, name := range names {
 		before.Data[key] = []byte(name)
 	}
-	if err := b.api.Update(t.Context(), before); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, b.api.Update(t.Context(), before))
 	b.reconcile()
-	if err := b.api.Delete(t.Context(), before); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, b.api.Delete(t.Context(), before))
 	b.reconcile()
 	now := &corev1.Secret{}
 	b.get(now, "default-credentials")

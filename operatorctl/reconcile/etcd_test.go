@@ -15,6 +15,7 @@ import (
 
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/operatorctl/component"
+	"yunion.io/x/ocadm/test/require"
 )
 
 // An etcd that was disabled, resized and enabled again does not start with the earlier data.
@@ -37,9 +38,7 @@ func TestEtcdOfAnotherSize(t *testing.T) {
 	if err := b.api.Get(t.Context(), key, set); client.IgnoreNotFound(err) != nil || err == nil {
 		t.Fatalf("the StatefulSet was made: %v", err)
 	}
-	if err := b.api.Delete(t.Context(), claim); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, b.api.Delete(t.Context(), claim))
 	b.reconcile()
 	b.get(set, "default-etcd")
 	anti := set.Spec.Template.Spec.Affinity.PodAntiAffinity
@@ -64,9 +63,7 @@ func TestStateForPods(t *testing.T) {
 	d := &Desired{Cluster: component.Cluster{Name: cr.Name}}
 	s := State{Cloud: b.cloud(), Live: Live{namespace: cr.Namespace, instance: v1alpha1.InstancePrefix + cr.Name}}
 	set := b.r.acts.setState(s, d.Cluster)
-	if err := set(t.Context(), "etcd", map[string]string{component.EtcdInitialState: "existing"}); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, set(t.Context(), "etcd", map[string]string{component.EtcdInitialState: "existing"}))
 	b.reconcile()
 	cm := &corev1.ConfigMap{}
 	b.get(cm, "default-etcd-state")
@@ -81,9 +78,7 @@ func TestStateForPods(t *testing.T) {
 	if leftState(s, d, etcd)[component.EtcdInitialState] != "existing" || lastWords(s, etcd)["default-etcd-2"] != "has already been bootstrapped" {
 		t.Errorf("what the plan is made of: %v, %v", leftState(s, d, etcd), lastWords(s, etcd))
 	}
-	if err := set(t.Context(), "etcd", nil); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, set(t.Context(), "etcd", nil))
 	if err := b.api.Get(t.Context(), client.ObjectKeyFromObject(cm), cm); client.IgnoreNotFound(err) != nil || err == nil {
 		t.Errorf("taken back: %v", err)
 	}
@@ -97,9 +92,7 @@ func TestRecreatedEtcdStartsAnew(t *testing.T) {
 	b.reconcile()
 	s := State{Cloud: b.cloud(), Live: Live{namespace: cr.Namespace, instance: v1alpha1.InstancePrefix + cr.Name}}
 	joining := map[string]string{component.EtcdInitialState: "existing"}
-	if err := b.r.acts.setState(s, component.Cluster{Name: cr.Name})(t.Context(), "etcd", joining); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, b.r.acts.setState(s, component.Cluster{Name: cr.Name})(t.Context(), "etcd", joining))
 	state := func() error {
 		return b.api.Get(t.Context(), client.ObjectKey{Namespace: cr.Namespace, Name: "default-etcd-state"}, &corev1.ConfigMap{})
 	}
@@ -109,9 +102,7 @@ func TestRecreatedEtcdStartsAnew(t *testing.T) {
 	}
 	now := b.cloud()
 	now.Spec.Etcd.Disable = new(true)
-	if err := b.api.Update(t.Context(), now); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, b.api.Update(t.Context(), now))
 	for range 3 {
 		b.reconcile()
 	}

@@ -16,6 +16,7 @@ import (
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/operatorctl/component"
 	"yunion.io/x/ocadm/operatorctl/status"
+	"yunion.io/x/ocadm/test/require"
 )
 
 // reported returns the events since the last call, with their counts.
@@ -105,9 +106,7 @@ func TestInvalidSpecIsReportedOnce(t *testing.T) {
 	set := func(spec string) {
 		generation++ // the fake client does not count them
 		patch := fmt.Sprintf(`{"metadata":{"generation":%d},"spec":%s}`, generation, spec)
-		if err := edit(t, &v1alpha1.OnecloudCluster{}, "default", patch)(b.api); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, edit(t, &v1alpha1.OnecloudCluster{}, "default", patch)(b.api))
 	}
 	count := func() (n int) {
 		for e, times := range b.reported() {
@@ -156,9 +155,7 @@ func TestStatusOfTheWholeCatalogueIsBounded(t *testing.T) {
 	out := status.Of(&v1alpha1.OnecloudCluster{Status: s}, b.clock)
 	out.Summarize()
 	text, err := json.Marshal(out.OnecloudClusterStatus)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	t.Logf("%d components, %d effects: %d bytes", len(s.Components), len(s.Effects), len(text))
 	if len(text) > statusLimit {
 		t.Errorf("the status may grow to %d bytes, limit %d", len(text), statusLimit)

@@ -23,6 +23,7 @@ import (
 	"yunion.io/x/ocadm/operatorctl/engine"
 	"yunion.io/x/ocadm/operatorctl/release"
 	"yunion.io/x/ocadm/operatorctl/render"
+	"yunion.io/x/ocadm/test/require"
 )
 
 // few returns the components of a small cloud.
@@ -62,14 +63,10 @@ func (b *bench) live() *release.Release {
 				}
 			}
 			one, err := release.ObjectOf("", 0, "", o)
-			if err != nil {
-				b.t.Fatal(err)
-			}
+			require.NoError(b.t, err)
 			out.Objects = append(out.Objects, one)
 		})
-		if err != nil {
-			b.t.Fatal(err)
-		}
+		require.NoError(b.t, err)
 	}
 	out.Effects = maps.Clone(b.cloud().Status.Effects)
 	return out
@@ -115,9 +112,7 @@ func mutations() []mutation {
 	}
 	option := func(component, format string) func(*bench, int) {
 		return func(b *bench, n int) {
-			if err := edit(b.t, &corev1.ConfigMap{}, "default-"+component, `{"data":`+strings.ReplaceAll(format, "N", strconv.Itoa(n))+`}`)(b.api); err != nil {
-				b.t.Fatal(err)
-			}
+			require.NoError(b.t, edit(b.t, &corev1.ConfigMap{}, "default-"+component, `{"data":`+strings.ReplaceAll(format, "N", strconv.Itoa(n))+`}`)(b.api))
 		}
 	}
 	build := func(change func(*catalogue, int)) func(*bench, int) {
@@ -141,9 +136,7 @@ func mutations() []mutation {
 		{"wrong option", option("scheduler", `{"no_such_option":"N"}`)},
 		{"password", func(b *bench, n int) {
 			patch := fmt.Sprintf(`{"stringData":null,"data":{"glance.account-password":"cGFzc3dvcmQt%dA=="}}`, n)
-			if err := edit(b.t, &corev1.Secret{}, "default-credentials", patch)(b.api); err != nil {
-				b.t.Fatal(err)
-			}
+			require.NoError(b.t, edit(b.t, &corev1.Secret{}, "default-credentials", patch)(b.api))
 		}},
 		{"build: template", build(func(c *catalogue, n int) {
 			c.edit("glance", func(c *component.Component) {

@@ -12,14 +12,14 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"yunion.io/x/ocadm/test/require"
 )
 
 // TestFilesCallEachOtherOneWay keeps the package readable from top to bottom: no file calls one that calls it, directly or indirectly.
 func TestFilesCallEachOtherOneWay(t *testing.T) {
 	names, err := filepath.Glob("*.go")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	set := token.NewFileSet()
 	var files []*ast.File
 	for _, name := range names {
@@ -27,9 +27,7 @@ func TestFilesCallEachOtherOneWay(t *testing.T) {
 			continue
 		}
 		f, err := parser.ParseFile(set, name, nil, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		files = append(files, f)
 	}
 	info := &types.Info{Uses: map[*ast.Ident]types.Object{}}

@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/test/require"
 )
 
 // leaving is a cloud being deleted, with some of its objects.
@@ -96,9 +97,7 @@ func TestStuckDeletionNamesPodsLeftBehind(t *testing.T) {
 			t.Errorf("after %s: %q", at.after, m)
 		}
 	}
-	if err := b.api.Delete(t.Context(), &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "onecloud", Name: "default-glance-x"}}); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, b.api.Delete(t.Context(), &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "onecloud", Name: "default-glance-x"}}))
 	b.reconcile()
 	if err := b.api.Get(t.Context(), cloudKey, &v1alpha1.OnecloudCluster{}); client.IgnoreNotFound(err) != nil || err == nil {
 		t.Errorf("the cloud is still there: %v", err)
@@ -145,9 +144,7 @@ func TestDatabasesCanBeAbandoned(t *testing.T) {
 	b.get(&corev1.PersistentVolumeClaim{}, claim.Name)
 	cr := b.cloud()
 	cr.Annotations = map[string]string{v1alpha1.AnnotationAbandon: "databases"}
-	if err := b.api.Update(t.Context(), cr); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, b.api.Update(t.Context(), cr))
 	b.reconcile()
 	for name, o := range map[string]client.Object{cloudKey.Name: &v1alpha1.OnecloudCluster{}, claim.Name: &corev1.PersistentVolumeClaim{}} {
 		if err := b.api.Get(t.Context(), client.ObjectKey{Namespace: "onecloud", Name: name}, o); client.IgnoreNotFound(err) != nil || err == nil {
@@ -201,9 +198,7 @@ func TestBackupsOutliveTheirCloud(t *testing.T) {
 		}, claim, other)
 		b.get(claim, claim.Name)
 		claim.Labels[v1alpha1.LabelComponent] = "backup"
-		if err := b.api.Update(t.Context(), claim); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, b.api.Update(t.Context(), claim))
 		b.reconcile()
 		if err := b.api.Get(t.Context(), cloudKey, &v1alpha1.OnecloudCluster{}); client.IgnoreNotFound(err) != nil || err == nil {
 			t.Errorf("the cloud is still there: %v", err)

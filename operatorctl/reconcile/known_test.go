@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/test/require"
 )
 
 // writes records every write to the objects of a cloud.
@@ -54,9 +55,7 @@ func (b *bench) cold() []string {
 	r, err := New(interceptor.NewClient(b.api, writes(&wrote)), b.api, events.NewFakeRecorder(1000), Options{
 		Log: slog.New(slog.DiscardHandler), Connections: b.r.options.Connections,
 	})
-	if err != nil {
-		b.t.Fatal(err)
-	}
+	require.NoError(b.t, err)
 	r.setClock(b.r.reads.now)
 	for range 2 {
 		if _, err := r.Reconcile(b.t.Context(), request()); err != nil {
@@ -140,9 +139,7 @@ func TestUnchangedCloudIsRecalled(t *testing.T) {
 		t.Fatalf("not remembered: desired %t, certificates %t", m.memos.desired.valid, m.memos.issued.valid)
 	}
 	before := m.memos.desired.value
-	if err := edit(t, &v1alpha1.OnecloudCluster{}, "default", `{"metadata":{"annotations":{"somebody/note":"seen"}}}`)(b.api); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, edit(t, &v1alpha1.OnecloudCluster{}, "default", `{"metadata":{"annotations":{"somebody/note":"seen"}}}`)(b.api))
 	b.reconcile()
 	if m.memos.desired.value != before {
 		t.Error("planned again")

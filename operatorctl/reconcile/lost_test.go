@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/test/require"
 )
 
 // between runs edit just before the operator's first write of an object of that kind and name: like a person who edits it between the operator's read
@@ -43,9 +44,7 @@ func TestChoiceMadeWhileDefaultsAreWrittenIsKept(t *testing.T) {
 	b.r.acts.client = interceptor.NewClient(b.api, between(v1alpha1.Kind, "default",
 		edit(t, &v1alpha1.OnecloudCluster{}, "default", `{"spec":{"logger":{"replicas":3}}}`)))
 	// Another choice just before makes the operator write.
-	if err := edit(t, &v1alpha1.OnecloudCluster{}, "default", `{"spec":{"glance":{"replicas":2}}}`)(b.api); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, edit(t, &v1alpha1.OnecloudCluster{}, "default", `{"spec":{"glance":{"replicas":2}}}`)(b.api))
 	b.reconcile()
 	b.reconcile()
 	spec := b.cloud().Spec
@@ -61,9 +60,7 @@ func TestOptionChangedWhileItIsWrittenIsKept(t *testing.T) {
 		edit(t, &corev1.ConfigMap{}, "default-logger", `{"data":{"request_worker_count":"32"}}`)))
 	b.r.acts.applier.Writer = b.r.acts.client
 	// Another option changed just before makes the operator write.
-	if err := edit(t, &corev1.ConfigMap{}, "default-logger", `{"data":{"task_worker_count":"16"}}`)(b.api); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, edit(t, &corev1.ConfigMap{}, "default-logger", `{"data":{"task_worker_count":"16"}}`)(b.api))
 	b.reconcile()
 	b.reconcile()
 	cm := &corev1.ConfigMap{}

@@ -20,6 +20,7 @@ import (
 	"yunion.io/x/ocadm/internal/kube"
 	"yunion.io/x/ocadm/operatorctl/release"
 	"yunion.io/x/ocadm/operatorctl/status"
+	"yunion.io/x/ocadm/test/require"
 )
 
 // A cloud whose release in force is lost does not return to the previous one. It continues with its spec when a user allows that.
@@ -39,9 +40,7 @@ func TestLostRelease(t *testing.T) {
 		t.Fatalf("release %d, %d replicas", in, replicas())
 	}
 	gone := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: cloudKey.Namespace, Name: release.SecretName("default", in)}}
-	if err := b.api.Delete(t.Context(), gone); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, b.api.Delete(t.Context(), gone))
 	for range 2 {
 		if _, err := b.r.Reconcile(t.Context(), request()); err == nil || !strings.Contains(err.Error(), "update-at-once="+strconv.Itoa(in)) {
 			t.Fatalf("%v", err)
@@ -65,15 +64,11 @@ func TestReleaseWithoutInputs(t *testing.T) {
 	r := b.release()
 	r.From.Cloud = nil
 	s, err := r.Secret(metav1.ObjectMeta{Name: "default", Labels: map[string]string{}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	live := &corev1.Secret{}
 	b.get(live, s.Name)
 	live.Data = s.Data
-	if err := b.api.Update(t.Context(), live); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, b.api.Update(t.Context(), live))
 	var wrote []string
 	b.build(&wrote, newer)
 	if _, err := b.r.Reconcile(t.Context(), request()); err == nil || !strings.Contains(err.Error(), "restore it; or let the cloud continue") {
@@ -91,9 +86,7 @@ func TestReleaseKept(t *testing.T) {
 	secret := func(change func(*corev1.Secret)) *corev1.Secret {
 		r := release.Release{Summary: release.Summary{Revision: 5}}
 		s, err := r.Secret(metav1.ObjectMeta{Namespace: cr.Namespace, Name: cr.Name, Labels: map[string]string{v1alpha1.LabelManagedBy: v1alpha1.ValueManagedBy}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		s.OwnerReferences = []metav1.OwnerReference{{UID: "u", Controller: new(true)}}
 		change(s)
 		return s

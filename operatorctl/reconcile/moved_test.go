@@ -8,6 +8,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/test/require"
 )
 
 // The record of a database in ClickHouse counts for the server that it was made on: on another one, ownership is checked again.
@@ -49,9 +50,7 @@ func TestLeavingAClickHouseServer(t *testing.T) {
 		made.Status.Effects = map[string]string{}
 	}
 	made.Status.Effects["clickhouse/glance"] = "x"
-	if err := b.api.Status().Update(t.Context(), made); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, b.api.Status().Update(t.Context(), made))
 	b.reconcile()
 	if s := b.cloud().Status; s.Effects["clickhouse/glance"] != "x" || s.Fixed["clickhouse.host"] != "one.example.com" {
 		t.Fatalf("the record of the present server is gone: %v", s.Effects)
@@ -59,9 +58,7 @@ func TestLeavingAClickHouseServer(t *testing.T) {
 	for _, host := range []string{"", "two.example.com"} {
 		now := b.cloud()
 		now.Spec.Clickhouse.Host = host
-		if err := b.api.Update(t.Context(), now); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, b.api.Update(t.Context(), now))
 		b.reconcile()
 		if s := b.cloud().Status; s.Effects["clickhouse/glance"] != "" || s.Fixed["clickhouse.host"] != host {
 			t.Errorf("with server %q: %v, %v", host, s.Effects, s.Fixed)

@@ -17,6 +17,7 @@ import (
 
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/internal/pki"
+	"yunion.io/x/ocadm/test/require"
 )
 
 func machine(ready corev1.ConditionStatus) *corev1.Node {
@@ -38,9 +39,7 @@ func TestALostNodeIsReported(t *testing.T) {
 	}
 	became := func(ready corev1.ConditionStatus) map[string]int {
 		t.Helper()
-		if err := b.api.Status().Update(t.Context(), machine(ready)); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, b.api.Status().Update(t.Context(), machine(ready)))
 		b.reported()
 		b.reconcile()
 		b.reconcile()
@@ -93,9 +92,7 @@ func TestMinimalCloudHasTheAddressOfANode(t *testing.T) {
 		s := &corev1.Secret{}
 		b.get(s, "default-certs")
 		certs, err := pki.ParseCerts(s.Data["service.crt"])
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		if want != "" && certs[0].VerifyHostname(want) != nil {
 			t.Errorf("%s: the certificate is not valid for %s", when, want)
 		}
@@ -104,17 +101,11 @@ func TestMinimalCloudHasTheAddressOfANode(t *testing.T) {
 	if v := b.cloud().Spec.Version; v != "latest" {
 		t.Errorf("the version is %q", v)
 	}
-	if err := b.api.Create(t.Context(), first); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, b.api.Create(t.Context(), first))
 	is("with a node", "10.0.0.11")
-	if err := b.api.Create(t.Context(), controller("n0", "10.0.0.10", 2*time.Hour)); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, b.api.Create(t.Context(), controller("n0", "10.0.0.10", 2*time.Hour)))
 	is("with an older node", "10.0.0.11")
-	if err := b.api.Delete(t.Context(), first); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, b.api.Delete(t.Context(), first))
 	is("without the node", "10.0.0.11")
 	b.r.forget(cloudKey) // another operator
 	is("with another operator", "10.0.0.11")
@@ -122,9 +113,7 @@ func TestMinimalCloudHasTheAddressOfANode(t *testing.T) {
 		{`[{"op":"remove","path":"/spec/loadBalancerEndpoint"}]`, "10.0.0.10"},
 		{`[{"op":"replace","path":"/spec/loadBalancerEndpoint","value":"cloud.example.com"}]`, "cloud.example.com"},
 	} {
-		if err := b.api.Patch(t.Context(), b.cloud(), client.RawPatch(types.JSONPatchType, []byte(c.patch)), client.FieldOwner("kubectl-edit")); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, b.api.Patch(t.Context(), b.cloud(), client.RawPatch(types.JSONPatchType, []byte(c.patch)), client.FieldOwner("kubectl-edit")))
 		is(c.patch, c.want)
 	}
 }

@@ -15,6 +15,7 @@ import (
 
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/operatorctl/status"
+	"yunion.io/x/ocadm/test/require"
 )
 
 // toldOf returns the events so far with a reason.
@@ -34,9 +35,7 @@ func (b *bench) toldOf(reason string) []string {
 
 func (b *bench) editConfig(component, patch string) {
 	b.t.Helper()
-	if err := edit(b.t, &corev1.ConfigMap{}, "default-"+component, patch)(b.api); err != nil {
-		b.t.Fatal(err)
-	}
+	require.NoError(b.t, edit(b.t, &corev1.ConfigMap{}, "default-"+component, patch)(b.api))
 	b.reconcile()
 }
 
@@ -112,9 +111,7 @@ func TestInvalidOptionOfANewCloud(t *testing.T) {
 		v1alpha1.LabelInstance: v1alpha1.InstancePrefix + cloudKey.Name, v1alpha1.LabelComponent: "logger",
 	}}, Data: map[string]string{"port": "many", "log_level": "debug"}}
 	b := newBench(t, interceptor.Funcs{}, newCloud())
-	if err := b.api.Create(t.Context(), cm, client.FieldOwner("kubectl-create")); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, b.api.Create(t.Context(), cm, client.FieldOwner("kubectl-create")))
 	b.reconcile()
 	s := b.component("logger")
 	if s.Reason != status.ReasonInvalidOption || !strings.Contains(s.Message, "it is ignored until") {

@@ -15,6 +15,7 @@ import (
 
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/operatorctl/catalog"
+	"yunion.io/x/ocadm/test/require"
 )
 
 func TestPausedAnnotation(t *testing.T) {
@@ -41,17 +42,13 @@ func TestPausedComponentIsNotChanged(t *testing.T) {
 	b.reconcile()
 	annotate := func(value string) {
 		t.Helper()
-		if err := edit(t, &v1alpha1.OnecloudCluster{}, "default", `{"metadata":{"annotations":{"onecloud.yunion.io/paused":"`+value+`"}}}`)(b.api); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, edit(t, &v1alpha1.OnecloudCluster{}, "default", `{"metadata":{"annotations":{"onecloud.yunion.io/paused":"`+value+`"}}}`)(b.api))
 	}
 	meddle := func(name string) {
 		t.Helper()
 		s := &corev1.Service{}
 		b.get(s, name)
-		if err := b.api.Patch(t.Context(), s, client.RawPatch(types.MergePatchType, []byte(`{"spec":{"selector":{"app":"mine"}}}`))); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, b.api.Patch(t.Context(), s, client.RawPatch(types.MergePatchType, []byte(`{"spec":{"selector":{"app":"mine"}}}`))))
 	}
 	app := func(name string) string {
 		t.Helper()
@@ -71,9 +68,7 @@ func TestPausedComponentIsNotChanged(t *testing.T) {
 		t.Errorf("%+v", s)
 	}
 	// It also stays when disabled, until it is no longer paused.
-	if err := edit(t, &v1alpha1.OnecloudCluster{}, "default", `{"spec":{"logger":{"disable":true}}}`)(b.api); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, edit(t, &v1alpha1.OnecloudCluster{}, "default", `{"spec":{"logger":{"disable":true}}}`)(b.api))
 	b.reconcile()
 	if s := b.component("logger"); app("default-logger") != "mine" || s.State != v1alpha1.Disabled || s.Reason != "Paused" {
 		t.Errorf("%+v", s)

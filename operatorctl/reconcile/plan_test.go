@@ -17,6 +17,7 @@ import (
 	"yunion.io/x/ocadm/operatorctl/effects"
 	"yunion.io/x/ocadm/operatorctl/engine"
 	"yunion.io/x/ocadm/operatorctl/release"
+	"yunion.io/x/ocadm/test/require"
 )
 
 // twoComponents returns a cloud with two components, the first with a database; nothing is live yet.
@@ -124,9 +125,7 @@ func TestPlanOfTheCleanup(t *testing.T) {
 // The first reconcile of a cloud prepares everything, one that finds all of it prepares nothing.
 func TestPreparation(t *testing.T) {
 	table, err := newCatalogue("", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	s := State{Cloud: newCloud(), Now: b0, Catalog: table}
 	if p := planPreparation(s); !p.finalizer || !p.generate || p.certificates == nil || !p.certificates.Due() || p.err != nil {
 		t.Errorf("%+v", p)

@@ -17,6 +17,7 @@ import (
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/operatorctl/engine"
 	"yunion.io/x/ocadm/operatorctl/render"
+	"yunion.io/x/ocadm/test/require"
 )
 
 // The read-only replica has its own component label; it must stay when its component cannot be rendered.
@@ -32,9 +33,7 @@ func TestEqualReleaseOfAnUnrenderableComponentIsKept(t *testing.T) {
 	b.get(&appsv1.Deployment{}, twin.Name)
 	edited := &corev1.ConfigMap{}
 	b.get(edited, "default-glance")
-	if err := b.api.Patch(t.Context(), edited, client.RawPatch(types.MergePatchType, []byte(`{"data":{"mine":"{no yaml"}}`)), client.FieldOwner("kubectl-edit")); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, b.api.Patch(t.Context(), edited, client.RawPatch(types.MergePatchType, []byte(`{"data":{"mine":"{no yaml"}}`)), client.FieldOwner("kubectl-edit")))
 	b.reconcile()
 	if s := b.component("glance"); s.State != v1alpha1.Degraded {
 		t.Fatalf("an option that is no YAML leaves glance %s: %s", s.State, s.Message)
@@ -79,7 +78,5 @@ func TestComponentWithAnotherLabelIsKept(t *testing.T) {
 // edit patches the cloud like a user.
 func (b *bench) edit(patch string) {
 	b.t.Helper()
-	if err := edit(b.t, &v1alpha1.OnecloudCluster{}, "default", patch)(b.api); err != nil {
-		b.t.Fatal(err)
-	}
+	require.NoError(b.t, edit(b.t, &v1alpha1.OnecloudCluster{}, "default", patch)(b.api))
 }

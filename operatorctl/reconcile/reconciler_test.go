@@ -29,6 +29,7 @@ import (
 
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/operatorctl/effects"
+	"yunion.io/x/ocadm/test/require"
 )
 
 // bench is a reconciler on a fake client. Nothing outside Kubernetes is reachable. cache is what the reconciler reads, api the real state: they
@@ -87,9 +88,7 @@ func newBench(t *testing.T, funcs interceptor.Funcs, objs ...client.Object) *ben
 			return nil, &net.OpError{Op: "dial", Err: refused}
 		}},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	b.r.setClock(func() time.Time { return b.clock })
 	return b
 }
@@ -101,9 +100,7 @@ func (r *Reconciler) setClock(now func() time.Time) {
 func (b *bench) reconcile() ctrl.Result {
 	b.t.Helper()
 	res, err := b.r.Reconcile(b.t.Context(), request())
-	if err != nil {
-		b.t.Fatal(err)
-	}
+	require.NoError(b.t, err)
 	return res
 }
 
@@ -116,9 +113,7 @@ func (b *bench) cloud() *v1alpha1.OnecloudCluster {
 
 func (b *bench) get(o client.Object, name string) {
 	b.t.Helper()
-	if err := b.api.Get(b.t.Context(), types.NamespacedName{Namespace: cloudKey.Namespace, Name: name}, o); err != nil {
-		b.t.Fatal(err)
-	}
+	require.NoError(b.t, b.api.Get(b.t.Context(), types.NamespacedName{Namespace: cloudKey.Namespace, Name: name}, o))
 }
 
 func (b *bench) component(name string) v1alpha1.ComponentStatus {

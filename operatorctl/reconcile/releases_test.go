@@ -23,6 +23,7 @@ import (
 	"yunion.io/x/ocadm/operatorctl/effects"
 	"yunion.io/x/ocadm/operatorctl/engine"
 	"yunion.io/x/ocadm/operatorctl/release"
+	"yunion.io/x/ocadm/test/require"
 )
 
 // settle makes the cloud run: all effects are done, and all workloads serve.
@@ -57,9 +58,7 @@ func (b *bench) settleAll() bool {
 		for _, e := range d.Effects {
 			cr.Status.Effects[e.Key] = e.Hash
 		}
-		if err := b.api.Status().Update(b.t.Context(), cr); err != nil {
-			b.t.Fatal(err)
-		}
+		require.NoError(b.t, b.api.Status().Update(b.t.Context(), cr))
 		b.serve()
 		now := fmt.Sprint(b.cloud().Status)
 		if now == rest {
@@ -76,14 +75,10 @@ func (b *bench) serve() {
 	var deployments appsv1.DeploymentList
 	var sets appsv1.StatefulSetList
 	for _, list := range []client.ObjectList{&deployments, &sets} {
-		if err := b.api.List(b.t.Context(), list); err != nil {
-			b.t.Fatal(err)
-		}
+		require.NoError(b.t, b.api.List(b.t.Context(), list))
 	}
 	update := func(o client.Object) {
-		if err := b.api.Status().Update(b.t.Context(), o); err != nil {
-			b.t.Fatal(err)
-		}
+		require.NoError(b.t, b.api.Status().Update(b.t.Context(), o))
 	}
 	for i := range deployments.Items {
 		o := &deployments.Items[i]
@@ -109,9 +104,7 @@ func (b *bench) build(wrote *[]string, change func(*catalogue)) {
 	r, err := New(interceptor.NewClient(b.api, writes(wrote)), b.api, events.NewFakeRecorder(1000), Options{
 		Log: slog.New(slog.DiscardHandler), Connections: b.r.options.Connections,
 	})
-	if err != nil {
-		b.t.Fatal(err)
-	}
+	require.NoError(b.t, err)
 	table := b.r.reads.catalog
 	table.components, table.names, table.order = slices.Clone(table.components), slices.Clone(table.names), slices.Clone(table.order)
 	change(&table)
@@ -175,9 +168,7 @@ func (b *bench) release() *release.Release {
 	s := &corev1.Secret{}
 	b.get(s, release.SecretName("default", b.cloud().Status.Release.Revision))
 	r, err := release.Decode(s)
-	if err != nil {
-		b.t.Fatal(err)
-	}
+	require.NoError(b.t, err)
 	return r
 }
 
@@ -226,9 +217,7 @@ func TestRepairIsToTheRelease(t *testing.T) {
 		&corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: "default-devtool"}}, &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: "default-webconsole"}},
 	} {
 		o.SetNamespace(cloudKey.Namespace)
-		if err := b.api.Delete(t.Context(), o); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, b.api.Delete(t.Context(), o))
 	}
 	for range 3 {
 		b.reconcile()
@@ -318,9 +307,7 @@ func (b *bench) coldAs(change func(*catalogue)) []string {
 	b.t.Helper()
 	var wrote []string
 	table, err := newCatalogue("", nil)
-	if err != nil {
-		b.t.Fatal(err)
-	}
+	require.NoError(b.t, err)
 	b.r.reads.catalog = table
 	b.build(&wrote, change)
 	for range 2 {
@@ -337,9 +324,7 @@ func TestReleaseBeforeTheUpdateIsKept(t *testing.T) {
 	for i, version := range []string{"v4.0.2", "v4.0.2", "v4.0.3", "v4.0.3", "v4.0.3"} {
 		r := release.Release{Summary: release.Summary{Revision: i + 1, Version: version}}
 		secret, err := r.Secret(metav1.ObjectMeta{Name: "default", Labels: map[string]string{}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		s.Releases.kept[i+1], s.Releases.current = secret, r.Index()
 		revisions = append(revisions, i+1)
 	}
@@ -364,9 +349,7 @@ func TestReleasesAreKept(t *testing.T) {
 		b.reconcile()
 	}
 	var list corev1.SecretList
-	if err := b.api.List(t.Context(), &list, client.HasLabels{v1alpha1.LabelRelease}); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, b.api.List(t.Context(), &list, client.HasLabels{v1alpha1.LabelRelease}))
 	if len(list.Items) != release.Keep+1 {
 		t.Errorf("%d are kept", len(list.Items))
 	}

@@ -17,6 +17,7 @@ import (
 	"yunion.io/x/ocadm/operatorctl/engine"
 	"yunion.io/x/ocadm/operatorctl/render"
 	"yunion.io/x/ocadm/operatorctl/status"
+	"yunion.io/x/ocadm/test/require"
 )
 
 // The reconcile that sees the last component on the new release reports it: there may be no other before the next audit.
@@ -24,9 +25,7 @@ func TestUpgradeEndsInTheReconcileThatSeesItsEnd(t *testing.T) {
 	cr := newCloud()
 	cr.Status.Version, cr.Status.Phase = "v4.0.0", v1alpha1.PhaseUpgrading
 	table, err := newCatalogue("", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	d := &Desired{catalog: table, Cluster: component.Cluster{Version: "v4.0.4"}}
 	for _, c := range table.components {
 		d.Components = append(d.Components, &target{Resolved: component.Resolved{Component: c, DisabledReason: "disabled in spec"}})

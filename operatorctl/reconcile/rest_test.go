@@ -15,6 +15,7 @@ import (
 
 	"yunion.io/x/ocadm/operatorctl/effects"
 	"yunion.io/x/ocadm/operatorctl/secrets"
+	"yunion.io/x/ocadm/test/require"
 )
 
 // An unchanged cloud is reconciled without a request: everything is read from the cache. That also holds for a newly started operator.
@@ -37,9 +38,7 @@ func TestUnchangedCloudCostsNoRequest(t *testing.T) {
 	r, err := New(interceptor.NewClient(b.api, writes(&asked)), direct, events.NewFakeRecorder(1000), Options{
 		Log: slog.New(slog.DiscardHandler), Connections: b.r.options.Connections,
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	r.setClock(b.r.reads.now)
 	for range 2 {
 		if _, err := r.Reconcile(t.Context(), request()); err != nil {
@@ -71,17 +70,13 @@ func TestRendersTheRelease(t *testing.T) {
 		t.Run(what, func(t *testing.T) {
 			m := &cloud{effects: effects.NewMemory()}
 			s, err := b.r.reads.gather(t.Context(), m, cloudKey)
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			if s, err = b.r.acts.prepare(t.Context(), m, s, planPreparation(s)); err != nil {
 				t.Fatal(err)
 			}
 			passwords, names := secrets.Split(s.Secrets.credentials)
 			d, err := b.r.draft(t.Context(), m, s, passwords, names)
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			if change != nil {
 				change(&s, d)
 			}

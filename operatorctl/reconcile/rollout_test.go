@@ -22,6 +22,7 @@ import (
 	"yunion.io/x/ocadm/operatorctl/effects"
 	"yunion.io/x/ocadm/operatorctl/engine"
 	"yunion.io/x/ocadm/operatorctl/release"
+	"yunion.io/x/ocadm/test/require"
 )
 
 func (b *bench) versionOf(component string) string {
@@ -68,15 +69,11 @@ func TestOnlyAnOperationMovesTheRelease(t *testing.T) {
 	o.Status.Rollout = &v1alpha1.Rollout{Hold: true, Waves: []v1alpha1.Wave{
 		{Name: "identity", Components: []string{"etcd", "keystone"}}, {Name: "region", Components: []string{"region"}}, {Name: "rest"},
 	}}
-	if err := b.api.Create(t.Context(), o); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, b.api.Create(t.Context(), o))
 	step := func(change func(*v1alpha1.OnecloudOperation)) {
 		t.Helper()
 		change(o)
-		if err := b.api.Update(t.Context(), o); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, b.api.Update(t.Context(), o))
 		rest()
 	}
 	step(func(o *v1alpha1.OnecloudOperation) {})
@@ -104,9 +101,7 @@ func TestOnlyAnOperationMovesTheRelease(t *testing.T) {
 	// A lost workload of a wave that is not reached is restored as it was.
 	glance := &appsv1.Deployment{}
 	b.get(glance, "default-glance")
-	if err := b.api.Delete(t.Context(), glance); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, b.api.Delete(t.Context(), glance))
 	rest()
 	b.wantVersions("after a loss", next, next, old)
 	// Components are stopped even behind stopped ones: nothing has to be available for that.
@@ -151,9 +146,7 @@ func TestForget(t *testing.T) {
 	made := func(revision int, effects map[string]string) *release.Release {
 		r := &release.Release{Summary: release.Summary{Revision: revision}, Contents: release.Contents{Effects: effects}}
 		secret, err := r.Secret(metav1.ObjectMeta{Namespace: cloudKey.Namespace, Name: "default", Labels: map[string]string{}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		kept[revision] = secret
 		return r
 	}
@@ -213,16 +206,12 @@ func TestMovesAtOnce(t *testing.T) {
 		c.change(cr)
 		r := release.Release{Summary: release.Summary{Revision: 3, Version: "v4.0.4"}, Contents: release.Contents{From: release.From{Cloud: &v1alpha1.OnecloudCluster{}}}}
 		secret, err := r.Secret(metav1.ObjectMeta{Namespace: cr.Namespace, Name: cr.Name, Labels: map[string]string{}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		secret.OwnerReferences = []metav1.OwnerReference{{UID: "u", Controller: new(true)}}
 		s := State{Cloud: cr, Done: nothingDone(), Releases: releases{cannotMove: c.noneIs}, Live: Live{objects: map[engine.Key]client.Object{engine.KeyOf(secret): secret}}}
 		var newest int
 		s.Releases.kept, newest = releasesOf(s)
-		if err := gatherRelease(&cloud{}, &s, newest, nil, c.atOnce); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, gatherRelease(&cloud{}, &s, newest, nil, c.atOnce))
 		if (s.Releases.waiting == "v4.0.5") != c.waiting || (s.Cloud.Spec.Version == "v4.0.4") != c.waiting || s.Releases.free == c.waiting {
 			t.Errorf("%s: waiting %q, version %s, free %t", c.name, s.Releases.waiting, s.Cloud.Spec.Version, s.Releases.free)
 		}

@@ -11,6 +11,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	"yunion.io/x/ocadm/test/require"
 )
 
 // Database names are the same in every cloud: a second cloud on a server would take over, and might drop, those of the first.
@@ -30,14 +32,10 @@ func TestSecondCloudOnADatabaseServerIsRefused(t *testing.T) {
 		t.Error("something was made for it")
 	}
 	b.reconcile() // the first one is not affected
-	if err := b.api.Delete(t.Context(), first); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, b.api.Delete(t.Context(), first))
 	cr := b.cloud()
 	cr.Finalizers = nil
-	if err := b.api.Update(t.Context(), cr); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, b.api.Update(t.Context(), cr))
 	if _, err := b.r.Reconcile(t.Context(), req); err != nil {
 		t.Errorf("after the first one is gone: %v", err)
 	}

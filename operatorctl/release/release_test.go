@@ -16,14 +16,13 @@ import (
 
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/operatorctl/release"
+	"yunion.io/x/ocadm/test/require"
 )
 
 func object(t *testing.T, text string) map[string]any {
 	t.Helper()
 	out := map[string]any{}
-	if err := yaml.Unmarshal([]byte(text), &out); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, yaml.Unmarshal([]byte(text), &out))
 	return out
 }
 
@@ -62,9 +61,7 @@ func TestDiffHidesSecrets(t *testing.T) {
 		return strings.NewReplacer("first-secret", "***", "second-secret", "***").Replace(s)
 	})
 	raw, err := yaml.Marshal(d)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	for _, secret := range []string{"first-secret", "second-secret", base64.StdEncoding.EncodeToString([]byte("second-secret"))[:12]} {
 		if strings.Contains(string(raw), secret) {
 			t.Errorf("it shows %s:\n%s", secret, raw)
@@ -91,9 +88,7 @@ func TestSizeIsBounded(t *testing.T) {
 func TestDamagedRelease(t *testing.T) {
 	secret := func() *corev1.Secret {
 		s, err := release.Release{Summary: release.Summary{Revision: 3}}.Secret(metav1.ObjectMeta{Name: "default", Labels: map[string]string{}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		return s
 	}
 	if _, err := release.Decode(secret()); err != nil {

@@ -11,6 +11,7 @@ import (
 
 	"yunion.io/x/ocadm/operatorctl/component"
 	"yunion.io/x/ocadm/operatorctl/render"
+	"yunion.io/x/ocadm/test/require"
 )
 
 // A pod has a Kubernetes token if and only if its component has its own service account.
@@ -20,9 +21,7 @@ func TestOnlyPodsWithAnAccountHaveAToken(t *testing.T) {
 	in := component.Inputs{Cluster: cluster, Credentials: component.Placeholders(cluster)}
 	for _, name := range slices.Sorted(maps.Keys(cluster.Components)) {
 		o, err := render.Component(cluster.Components[name], in)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		pod := podOf(o.Workload)
 		if pod == nil {
 			continue
@@ -49,9 +48,7 @@ func TestPortsWithoutAuthenticationCanBeClosed(t *testing.T) {
 	in := component.Inputs{Cluster: cluster, Credentials: component.Placeholders(cluster)}
 	for name, ports := range map[string][]int32{"ovn-north": {32241, 32242}, "victoria-metrics": {30428}} {
 		o, err := render.Component(cluster.Components[name], in)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		s := o.Services[0].(*corev1.Service)
 		for i, p := range s.Spec.Ports {
 			if s.Spec.Type != corev1.ServiceTypeClusterIP || p.NodePort != 0 || p.Port != ports[i] {
@@ -60,9 +57,7 @@ func TestPortsWithoutAuthenticationCanBeClosed(t *testing.T) {
 		}
 	}
 	o, err := render.Component(cluster.Components["host"], in)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	for _, e := range podOf(o.Workload).Containers[0].Env {
 		if e.Name == "HOST_OVN_SOUTH_DATABASE" && e.Value != "tcp:default-ovn-north:32242" {
 			t.Errorf("host asks %s", e.Value)
@@ -80,9 +75,7 @@ func TestProgramsHaveTheirCapabilities(t *testing.T) {
 		"climc": {"SETUID", "SETGID", "CHOWN", "NET_BIND_SERVICE"}, "cloudmon": {"NET_RAW"}, "region": {"NET_RAW"},
 	} {
 		o, err := render.Component(cluster.Components[name], in)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		has := podOf(o.Workload).Containers[0].SecurityContext.Capabilities
 		for _, c := range needs {
 			if has != nil && slices.Contains(has.Drop, "ALL") && !slices.Contains(has.Add, c) {
@@ -97,9 +90,7 @@ func TestProgramsHaveTheirCapabilities(t *testing.T) {
 func TestRAIDPluginOfTelegraf(t *testing.T) {
 	cluster := resolved(t, "testdata/choices/cr.yaml")
 	o, err := render.Component(cluster.Components["telegraf"], component.Inputs{Cluster: cluster, Credentials: component.Placeholders(cluster)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	pod := podOf(o.Workload)
 	i := slices.IndexFunc(pod.Containers, func(c corev1.Container) bool { return c.Name == "telegraf-raid-plugin" })
 	if i < 0 {
@@ -121,9 +112,7 @@ func TestHostWritesWhereTelegrafReads(t *testing.T) {
 		var got []string
 		for _, name := range []string{"host", "telegraf"} {
 			o, err := render.Component(cluster.Components[name], in)
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			pod := podOf(o.Workload)
 			for _, e := range pod.Containers[0].Env {
 				if e.Name == "HOST_TELEGRAF_CONFIG_DIR" {

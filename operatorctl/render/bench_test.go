@@ -9,6 +9,7 @@ import (
 	"yunion.io/x/ocadm/operatorctl/component"
 	"yunion.io/x/ocadm/operatorctl/render"
 	"yunion.io/x/ocadm/operatorctl/resolve"
+	"yunion.io/x/ocadm/test/require"
 )
 
 // BenchmarkRenderCatalogue renders every component of a FullStack ce cloud once.
@@ -24,9 +25,7 @@ func BenchmarkRenderCatalogue(b *testing.B) {
 				continue
 			}
 			o, err := render.Component(r, in)
-			if err != nil {
-				b.Fatal(err)
-			}
+			require.NoError(b, err)
 			objects += len(render.List(o))
 		}
 	}

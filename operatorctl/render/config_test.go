@@ -19,6 +19,7 @@ import (
 	"yunion.io/x/ocadm/operatorctl/component"
 	"yunion.io/x/ocadm/operatorctl/render"
 	"yunion.io/x/ocadm/templates/services"
+	"yunion.io/x/ocadm/test/require"
 )
 
 // The service knows every option that we render, with its type. It reads back unchanged from the ConfigMap.
@@ -41,18 +42,12 @@ func TestRenderedOptionsAreKnown(t *testing.T) {
 				continue
 			}
 			o, err := render.Component(r, in)
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			composed := map[string]any{}
-			if err := yaml.Unmarshal(o.Secrets[0].(*corev1.Secret).Data[render.FileName(r.Component)], &composed); err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, yaml.Unmarshal(o.Secrets[0].(*corev1.Secret).Data[render.FileName(r.Component)], &composed))
 			for key, value := range composed {
 				text, err := yaml.Marshal(value)
-				if err != nil {
-					t.Fatal(err)
-				}
+				require.NoError(t, err)
 				if _, err := table.Value(name, key, string(text)); err != nil {
 					t.Errorf("%s, %s: %v", file, name, err)
 				}
@@ -109,9 +104,7 @@ func file(t *testing.T, in component.Inputs, values map[string]any) ([]byte, map
 		in.Values = map[string]map[string]any{"region": values}
 	}
 	o, err := render.Component(in.Self, in)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return o.Secrets[0].(*corev1.Secret).Data["region.conf"], o.ConfigMaps[0].(*corev1.ConfigMap).Data
 }
 

@@ -9,6 +9,7 @@ import (
 
 	"yunion.io/x/ocadm/operatorctl/component"
 	"yunion.io/x/ocadm/operatorctl/render"
+	"yunion.io/x/ocadm/test/require"
 )
 
 // The names of zones may have capitals and underscores, unlike those of objects. The copy of such a zone has a name that the API server accepts.
@@ -18,9 +19,7 @@ func TestEveryZoneHasACopy(t *testing.T) {
 	cr.Spec.Baremetalagent.Zones = cr.Spec.CustomZones
 	cluster := described(t, cr)
 	o, err := render.Component(cluster.Components["baremetal-agent"], component.Inputs{Cluster: cluster, Credentials: component.Placeholders(cluster)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	names := map[string]bool{}
 	for _, obj := range render.List(o) {
 		kind := obj.GetObjectKind().GroupVersionKind().Kind

@@ -20,6 +20,7 @@ import (
 	"yunion.io/x/ocadm/operatorctl/component"
 	"yunion.io/x/ocadm/operatorctl/render"
 	"yunion.io/x/ocadm/operatorctl/resolve"
+	"yunion.io/x/ocadm/test/require"
 )
 
 // elsewhere lists fields whose effect is not in the rendered objects.
@@ -79,13 +80,9 @@ func everything() *v1alpha1.OnecloudCluster {
 func text(t *testing.T, tree map[string]any, of string) string {
 	t.Helper()
 	b, err := json.Marshal(tree)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	cr := &v1alpha1.OnecloudCluster{}
-	if err := json.Unmarshal(b, cr); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, json.Unmarshal(b, cr))
 	cluster := described(t, cr)
 	in := component.Inputs{Cluster: cluster, Credentials: component.Placeholders(cluster)}
 	all := map[string]any{}
@@ -94,9 +91,7 @@ func text(t *testing.T, tree map[string]any, of string) string {
 			continue
 		}
 		o, err := render.Component(r, in)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		all[name] = []any{render.List(o), r.Endpoints}
 	}
 	if b, err = json.Marshal(all); err != nil {
@@ -179,13 +174,9 @@ func leaves(path []string, t reflect.Type) []leaf {
 // act elsewhere, or as a notice that there is none.
 func TestEveryFieldHasAnEffect(t *testing.T) {
 	b, err := json.Marshal(everything())
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	var tree map[string]any
-	if err := json.Unmarshal(b, &tree); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, json.Unmarshal(b, &tree))
 	usual := map[string]string{"": text(t, tree, "")} // as rendered without the change, by block
 	covered := 0
 	for _, l := range leaves(nil, reflect.TypeFor[v1alpha1.OnecloudClusterSpec]()) {
@@ -274,9 +265,7 @@ func TestLowLimits(t *testing.T) {
 	cluster := described(t, cr)
 	for _, name := range []string{"glance", "region", "telegraf"} {
 		o, err := render.Component(cluster.Components[name], component.Inputs{Cluster: cluster, Credentials: component.Placeholders(cluster)})
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		pod, _ := component.PodOf(o.Workload)
 		for _, c := range slices.Concat(pod.InitContainers, pod.Containers) {
 			for resource, limit := range c.Resources.Limits {

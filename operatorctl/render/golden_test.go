@@ -22,6 +22,7 @@ import (
 	"yunion.io/x/ocadm/operatorctl/component"
 	"yunion.io/x/ocadm/operatorctl/render"
 	"yunion.io/x/ocadm/operatorctl/resolve"
+	"yunion.io/x/ocadm/test/require"
 )
 
 // base is the case with complete goldens. The others hold how a component differs from it, and in full those that it has not.
@@ -64,9 +65,7 @@ func changes(t *testing.T, was, got string) string {
 	const context = 2
 	a := difflib.SplitLines(was)
 	text, err := difflib.GetUnifiedDiffString(difflib.UnifiedDiff{A: a, B: difflib.SplitLines(got), Context: context})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return hunk.ReplaceAllStringFunc(text, func(h string) string {
 		line, _ := strconv.Atoi(hunk.FindStringSubmatch(h)[1])
 		object := min(line+context, len(a)) - 1
@@ -93,9 +92,7 @@ func rendered(t *testing.T, file string) map[string]string {
 			t.Fatalf("%s: %v", name, err)
 		}
 		text, err := render.YAML(render.List(o))
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		out[name] = string(text)
 	}
 	return out
@@ -104,9 +101,7 @@ func rendered(t *testing.T, file string) map[string]string {
 func golden(t *testing.T, file, got string, update bool) {
 	t.Helper()
 	if update {
-		if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, os.WriteFile(file, []byte(got), 0o644))
 		return
 	}
 	want, err := os.ReadFile(file)
@@ -121,9 +116,7 @@ func golden(t *testing.T, file, got string, update bool) {
 
 func stale(t *testing.T, dir string, seen map[string]bool, update bool) {
 	entries, err := os.ReadDir(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	for _, e := range entries {
 		if seen[e.Name()] {
 			continue
@@ -139,9 +132,7 @@ func stale(t *testing.T, dir string, seen map[string]bool, update bool) {
 func cloudOf(t testing.TB, file string) *v1alpha1.OnecloudCluster {
 	t.Helper()
 	text, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	cr := &v1alpha1.OnecloudCluster{}
 	if err := yaml.UnmarshalStrict(text, cr); err != nil {
 		t.Fatalf("%s: %v", file, err)
@@ -158,13 +149,9 @@ func resolved(t testing.TB, file string) component.Cluster {
 func described(t testing.TB, cr *v1alpha1.OnecloudCluster) component.Cluster {
 	t.Helper()
 	table, err := images.Load()
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	cluster, err := resolve.Cluster(cr, resolve.Facts{Components: catalog.All(), Images: table.Refs()})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return cluster
 }
 

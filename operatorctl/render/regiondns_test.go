@@ -11,6 +11,7 @@ import (
 
 	"yunion.io/x/ocadm/operatorctl/component"
 	"yunion.io/x/ocadm/operatorctl/render"
+	"yunion.io/x/ocadm/test/require"
 )
 
 // The program ends at a directive or property that it does not know. Cloudpods, cmd/region-dns/main.go and pkg/dns/setup.go, v3.8.17 to v3.10.16 and
@@ -29,9 +30,7 @@ func TestWordsOfRegionDNS(t *testing.T) {
 		cluster := described(t, cr)
 		in := component.Inputs{Cluster: cluster, Credentials: component.Placeholders(cluster)}
 		o, err := render.Component(cluster.Components["region-dns"], in)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		text := string(o.Secrets[0].(*corev1.Secret).Data["region-dns.conf"])
 		for line := range strings.Lines(text) {
 			word, _, _ := strings.Cut(strings.TrimSpace(line), " ")

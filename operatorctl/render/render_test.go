@@ -20,6 +20,7 @@ import (
 	"yunion.io/x/ocadm/operatorctl/render"
 	"yunion.io/x/ocadm/operatorctl/resolve"
 	"yunion.io/x/ocadm/templates"
+	"yunion.io/x/ocadm/test/require"
 )
 
 // one renders a single component of a case.
@@ -28,9 +29,7 @@ func one(t *testing.T, name string, options map[string]map[string]string) compon
 	cluster := resolved(t, base+"/cr.yaml")
 	in := component.Inputs{Cluster: cluster, Credentials: component.Placeholders(cluster), Chosen: options, CertHash: "c", EtcdHash: "e"}
 	o, err := render.Component(cluster.Components[name], in)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return o
 }
 
@@ -79,9 +78,7 @@ func TestAdminPasswordIsSetOnce(t *testing.T) {
 			Chosen: map[string]map[string]string{"keystone": theirs}}
 		in.Credentials[component.BootstrapPassword] = password
 		o, err := render.Component(cluster.Components["keystone"], in)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		return o, string(o.Secrets[0].(*corev1.Secret).Data["keystone.conf"])
 	}
 	fresh, file := keystone(false, "one", nil)
@@ -143,14 +140,10 @@ func TestSecretsLieInSecrets(t *testing.T) {
 	}
 	for name, r := range cluster.Components {
 		o, err := render.Component(r, component.Inputs{Cluster: cluster, Credentials: canary})
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		o.Secrets = nil
 		text, err := render.YAML(render.List(o))
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		if i := strings.Index(string(text), "CANARY"); i >= 0 {
 			t.Errorf("%s shows a secret: %.60s", name, text[i:])
 		}
@@ -160,15 +153,11 @@ func TestSecretsLieInSecrets(t *testing.T) {
 // The operator may write every kind that is rendered, and no rule uses a wildcard.
 func TestRBACCoversWhatIsRendered(t *testing.T) {
 	text, err := templates.RenderDir("operator/namespace", map[string]any{"Namespace": "onecloud", "Operator": "onecloud"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	granted := map[string][]string{}
 	for doc := range strings.SplitSeq(string(text), "\n---\n") {
 		var role rbacv1.Role
-		if err := yaml.Unmarshal([]byte(doc), &role); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, yaml.Unmarshal([]byte(doc), &role))
 		if role.Name != "onecloud-operator" || role.Kind != "Role" {
 			continue
 		}
@@ -191,9 +180,7 @@ func TestRBACCoversWhatIsRendered(t *testing.T) {
 		cluster := resolved(t, c)
 		for name, r := range cluster.Components {
 			o, err := render.Component(r, component.Inputs{Cluster: cluster, Credentials: component.Placeholders(cluster)})
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			for _, obj := range render.List(o) {
 				if !kinds[resource(obj)] {
 					t.Errorf("%s renders a %s, which render.Kinds does not list", name, resource(obj))
@@ -252,13 +239,9 @@ func TestHelloExample(t *testing.T) {
 	} {
 		cr.Spec.Components = spec
 		cluster, err := resolve.Cluster(cr, f)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		o, err := render.Component(cluster.Components["hello"], component.Inputs{Cluster: cluster})
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		job, ok := o.Workload.(*batchv1.CronJob)
 		if !ok || len(render.List(o)) != 1 || job.Spec.Schedule != schedule || job.Name != "default-hello" {
 			t.Errorf("got %d objects, %T", len(render.List(o)), o.Workload)
@@ -274,9 +257,7 @@ func TestHelloExample(t *testing.T) {
 // A pod whose service account does not exist is never created.
 func TestServiceAccountsExist(t *testing.T) {
 	text, err := templates.RenderDir("operator/namespace", map[string]any{"Namespace": "onecloud", "Operator": "onecloud"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	for _, c := range catalog.All() {
 		if a := c.Workload.ServiceAccount; a != "" && !strings.Contains(string(text), "kind: ServiceAccount\nmetadata:\n  name: "+a+"\n") {
 			t.Errorf("%s runs as %s, which the operator's manifest does not make", c.Name, a)
@@ -290,9 +271,7 @@ func TestZoneTwins(t *testing.T) {
 	in := component.Inputs{Cluster: cluster, Credentials: component.Placeholders(cluster)}
 	for name, zone := range map[string]string{"esxi-agent": "zone1", "baremetal-agent": "zone2"} {
 		o, err := render.Component(cluster.Components[name], in)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		if len(o.Copies) != 1 || o.Copies[0].GetName() != "prod-"+name+"-"+zone {
 			t.Fatalf("%s has the twins %v", name, o.Copies)
 		}

@@ -16,6 +16,7 @@ import (
 
 	"yunion.io/x/ocadm/operatorctl/component"
 	"yunion.io/x/ocadm/operatorctl/render"
+	"yunion.io/x/ocadm/test/require"
 )
 
 // Two clouds in one namespace share no object, and nothing in one selects a pod of the other.
@@ -36,9 +37,7 @@ func TestTwoCloudsDoNotMeet(t *testing.T) {
 				continue
 			}
 			o, err := render.Component(c, component.Inputs{Cluster: cluster, Credentials: component.Placeholders(cluster)})
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			for _, obj := range render.List(o) {
 				s.names[obj.GetObjectKind().GroupVersionKind().Kind+"/"+obj.GetName()] = true
 				selector, pod := selects(t, obj)
@@ -89,9 +88,7 @@ func selects(t *testing.T, o client.Object) (labels.Selector, labels.Set) {
 		return nil, nil
 	}
 	selector, err := metav1.LabelSelectorAsSelector(s)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return selector, pod
 }
 
@@ -104,9 +101,7 @@ func TestChosenPorts(t *testing.T) {
 	in := component.Inputs{Cluster: cluster, Credentials: component.Placeholders(cluster)}
 	for name, want := range map[string][][2]int32{"victoria-metrics": {{31428, 30428}}, "ovn-north": {{31241, 6641}, {31242, 6642}}} {
 		o, err := render.Component(cluster.Components[name], in)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		s, ok := o.Services[0].(*corev1.Service)
 		if !ok || len(s.Spec.Ports) != len(want) {
 			t.Fatalf("%s has %v", name, o.Services)
@@ -119,15 +114,11 @@ func TestChosenPorts(t *testing.T) {
 	}
 	for name, text := range map[string]string{"telegraf": "default-victoria-metrics:31428", "vpcagent": "tcp:default-ovn-north:31241", "host": "tcp:default-ovn-north:31242"} {
 		o, err := render.Component(cluster.Components[name], in)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		found := false
 		for _, obj := range render.List(o) {
 			data, err := yaml.Marshal(obj)
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			found = found || strings.Contains(string(data), text)
 			if s, ok := obj.(*corev1.Secret); ok {
 				for _, file := range s.Data {

@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"sigs.k8s.io/yaml"
+
+	"yunion.io/x/ocadm/test/require"
 )
 
 // FuzzOption compares the fast paths of OptionText and OptionValue with the YAML library.
@@ -36,9 +38,7 @@ func FuzzOption(f *testing.F) {
 func TestOptionTextOfNumbersAndFlags(t *testing.T) {
 	for _, v := range []any{true, false, 0, -1, 65535, int32(-2147483648), int64(1) << 53, int64(-1) << 53, 1.5, nil} {
 		want, err := yaml.Marshal(v)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		if got, err := OptionText(v); err != nil || got != strings.TrimSuffix(string(want), "\n") {
 			t.Errorf("text of %v: %q, %v; the library has %q", v, got, err, want)
 		}

@@ -17,6 +17,7 @@ import (
 	"yunion.io/x/ocadm/operatorctl/component"
 	"yunion.io/x/ocadm/operatorctl/render"
 	"yunion.io/x/ocadm/operatorctl/resolve"
+	"yunion.io/x/ocadm/test/require"
 )
 
 // settings are all inputs to the image of region.
@@ -85,9 +86,7 @@ func TestEveryCombinationOfImageSettings(t *testing.T) {
 	combinations(func(s settings) {
 		n++
 		c, err := resolve.Cluster(s.cloud(), resolve.Facts{Components: all})
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		o, err := render.Component(c.Components["region"], component.Inputs{Cluster: c, Credentials: component.Placeholders(c)})
 		if err != nil {
 			t.Fatalf("%+v: %v", s, err)
@@ -117,9 +116,7 @@ func TestEveryContainerFollowsTheCloud(t *testing.T) {
 			images := map[string]string{}
 			for name, r := range c.Components {
 				o, err := render.Component(r, component.Inputs{Cluster: c, Credentials: component.Placeholders(c)})
-				if err != nil {
-					t.Fatal(err)
-				}
+				require.NoError(t, err)
 				for _, k := range containers(o) {
 					images[name+"/"+k.Name] = k.Image
 				}

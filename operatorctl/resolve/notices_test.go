@@ -11,15 +11,14 @@ import (
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/operatorctl/catalog"
 	"yunion.io/x/ocadm/operatorctl/resolve"
+	"yunion.io/x/ocadm/test/require"
 )
 
 // notices returns the notices for a spec whose fields are all choices.
 func notices(t *testing.T, cr *v1alpha1.OnecloudCluster) string {
 	t.Helper()
 	list, err := resolve.Notices(cr, resolve.Facts{Components: catalog.All()})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	var all []string
 	for _, n := range list {
 		all = append(all, n.String())

@@ -9,6 +9,7 @@ import (
 	"yunion.io/x/ocadm/operatorctl/catalog"
 	"yunion.io/x/ocadm/operatorctl/component"
 	"yunion.io/x/ocadm/operatorctl/resolve"
+	"yunion.io/x/ocadm/test/require"
 )
 
 // TestProfile checks that ha doubles what may have several copies, that a user's choice wins, and that etcd keeps its members.
@@ -30,9 +31,7 @@ func TestProfile(t *testing.T) {
 			cr.Spec.MySQL.Host, cr.Spec.Version = "db", "v4.0.4"
 			tc.change(&cr.Spec)
 			c, err := resolve.Cluster(cr, resolve.Facts{Components: catalog.All(), Images: map[string]string{"mariadb": "m:1", "busybox": "b:1"}})
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			for component, want := range tc.want {
 				if got := c.Components[component].Replicas; got != want {
 					t.Errorf("%s: %d pods, want %d", component, got, want)

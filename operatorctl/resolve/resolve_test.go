@@ -17,6 +17,7 @@ import (
 	"yunion.io/x/ocadm/operatorctl/catalog"
 	"yunion.io/x/ocadm/operatorctl/component"
 	"yunion.io/x/ocadm/operatorctl/resolve"
+	"yunion.io/x/ocadm/test/require"
 )
 
 var thirdParty = map[string]string{"ocadm": "r.example.com/yunionio/ocadm:v9", "busybox": "docker.io/library/busybox:1.37.0-glibc"}
@@ -26,9 +27,7 @@ func cloud(t *testing.T, spec string) *v1alpha1.OnecloudCluster {
 	t.Helper()
 	cr := &v1alpha1.OnecloudCluster{}
 	cr.Name, cr.Namespace = "default", "onecloud"
-	if err := yaml.UnmarshalStrict([]byte(spec), &cr.Spec); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, yaml.UnmarshalStrict([]byte(spec), &cr.Spec))
 	if cr.Spec.MySQL.Host == "" {
 		cr.Spec.MySQL.Host = "10.0.0.5"
 	}
@@ -42,9 +41,7 @@ func facts() resolve.Facts {
 func resolved(t *testing.T, cr *v1alpha1.OnecloudCluster, f resolve.Facts) component.Cluster {
 	t.Helper()
 	c, err := resolve.Cluster(cr, f)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return c
 }
 
@@ -121,20 +118,14 @@ func owners(t *testing.T, by map[string][]string) *resolve.Owned {
 			for f := range strings.SplitSeq(p, ".") {
 				fields = append(fields, "f:"+f)
 			}
-			if err := unstructured.SetNestedMap(tree, map[string]any{}, fields...); err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, unstructured.SetNestedMap(tree, map[string]any{}, fields...))
 		}
 		raw, err := json.Marshal(tree)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		entries = append(entries, metav1.ManagedFieldsEntry{Manager: manager, FieldsV1: metav1.NewFieldsV1(string(raw))})
 	}
 	o, err := resolve.NewOwned(&metav1.ObjectMeta{ManagedFields: entries})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return o
 }
 
@@ -264,9 +255,7 @@ func TestDefaults(t *testing.T) {
 		t.Errorf("tolerations %v and %v", none, usual)
 	}
 	u, err := resolve.Defaults(cr, c, owned)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	for path, want := range map[string]string{
 		"version": "", "region": "", "keystone.replicas": "", "regionServer.image": "", "glance.disable": "", "logger.tolerations": "", // a user's
 		"zone": "zone0", "productVersion": "FullStack", "imageRepository": resolve.DefaultRepository, "mysql.port": "3306", "deletionPolicy": "Retain",
@@ -277,9 +266,7 @@ func TestDefaults(t *testing.T) {
 		"etcd.size": "1", "etcd.clientNodePort": "30379",
 	} {
 		value, found, err := unstructured.NestedFieldNoCopy(u.Object, append([]string{"spec"}, strings.Split(path, ".")...)...)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		got := ""
 		if found {
 			got = fmt.Sprint(value)
@@ -290,9 +277,7 @@ func TestDefaults(t *testing.T) {
 	}
 	// Applied again with the result in place and owned by the defaults manager, the fields do not change.
 	spec, _, err := unstructured.NestedMap(u.Object, "spec")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	owned = owners(t, map[string][]string{
 		"kubectl":                theirs,
 		v1alpha1.ManagerDefaults: leaves("", spec),
@@ -300,16 +285,10 @@ func TestDefaults(t *testing.T) {
 	f.Owned = owned
 	full := cr.DeepCopy()
 	b, err := json.Marshal(u.Object["spec"])
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := json.Unmarshal(b, &full.Spec); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
+	require.NoError(t, json.Unmarshal(b, &full.Spec))
 	again, err := resolve.Defaults(full, resolved(t, full, f), owned)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if d := cmp.Diff(u.Object, again.Object); d != "" {
 		t.Errorf("the second time differs:\n%s", d)
 	}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"yunion.io/x/ocadm/internal/pki"
+	"yunion.io/x/ocadm/test/require"
 )
 
 var b0 = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
@@ -26,9 +27,7 @@ func next(data map[string][]byte, now time.Time, served bool) (authority, error)
 func TestCAIsExchangedInSteps(t *testing.T) {
 	now := b0
 	a, err := next(nil, now, false)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	first := a.pair.Cert
 	step := func(served bool) []*x509.Certificate {
 		t.Helper()
@@ -67,9 +66,7 @@ func TestCAIsExchangedInSteps(t *testing.T) {
 func TestCAGivesWayInTime(t *testing.T) {
 	now := b0
 	a, err := next(nil, now, false)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	first := a.pair.Cert
 	for _, c := range []struct {
 		at      time.Time
@@ -89,9 +86,7 @@ func TestCAGivesWayInTime(t *testing.T) {
 	}
 	// The operator did not run for years.
 	old, err := next(nil, b0, false)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if a, err = next(old.data, old.pair.Cert.NotAfter.Add(time.Hour), false); err != nil || a.pair.Cert.Equal(old.pair.Cert) {
 		t.Errorf("a CA that has ended still signs: %v", err)
 	}
@@ -100,9 +95,7 @@ func TestCAGivesWayInTime(t *testing.T) {
 // The content of the Secret is not reformatted: that would restart every pod of an adopted cloud.
 func TestCAIsKeptToTheByte(t *testing.T) {
 	a, err := next(nil, b0, false)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	a.data[keyCACert] = append([]byte("# the CA of the cloud\n"), a.data[keyCACert]...)
 	kept, err := next(a.data, b0, true)
 	if err != nil || !bytes.Equal(kept.data[keyCACert], a.data[keyCACert]) || !bytes.Equal(kept.data[keyCAKey], a.data[keyCAKey]) {

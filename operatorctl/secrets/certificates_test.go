@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/test/require"
 )
 
 // Most services get etcd's client certificate from the identity service when they start, and keep it. A new one reaches them only with a new service
@@ -22,13 +23,9 @@ func TestServiceCertificateFollowsThatOfEtcd(t *testing.T) {
 	apply := func() (service, client []byte) {
 		t.Helper()
 		p, err := w.Plan(found)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		c, err := p.Apply()
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		for _, s := range c.Secrets {
 			found[s.Name] = &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: s.Name}, Data: s.Data}
 		}
@@ -62,13 +59,9 @@ func TestSuppliedCertificateAndThoseOfEtcd(t *testing.T) {
 	apply := func() Certificates {
 		t.Helper()
 		p, err := w.Plan(found)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		c, err := p.Apply()
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		for _, s := range c.Secrets {
 			if found[s.Name] == nil {
 				found[s.Name] = &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: s.Name, CreationTimestamp: metav1.NewTime(w.Now)}}

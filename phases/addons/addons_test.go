@@ -25,6 +25,7 @@ import (
 	"yunion.io/x/ocadm/internal/kube"
 	"yunion.io/x/ocadm/phases/config"
 	"yunion.io/x/ocadm/phases/host"
+	"yunion.io/x/ocadm/test/require"
 )
 
 func plainConfig() *config.Config {
@@ -50,9 +51,7 @@ func cases() map[string]*config.Config {
 // TestPairGolden renders the embedded database with a replica.
 func TestPairGolden(t *testing.T) {
 	objs, err := database().Objects(plainConfig(), Prepared{Password: placeholder, Pair: &Pair{Image: "ocadm:v1", Password: placeholder}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	golden(t, filepath.Join("testdata", "pair", "database.yaml"), objs)
 }
 
@@ -63,9 +62,7 @@ func TestGolden(t *testing.T) {
 		for _, a := range All() {
 			t.Run(name+"/"+a.Name, func(t *testing.T) {
 				objs, err := a.Objects(c, Prepared{Password: placeholder})
-				if err != nil {
-					t.Fatal(err)
-				}
+				require.NoError(t, err)
 				golden(t, filepath.Join("testdata", name, a.Name+".yaml"), objs)
 			})
 		}
@@ -78,24 +75,16 @@ func golden(t *testing.T, file string, objs []*unstructured.Unstructured) {
 	var got bytes.Buffer
 	for _, o := range objs {
 		doc, err := yaml.Marshal(o.Object)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		got.WriteString("---\n")
 		got.Write(doc)
 	}
 	if os.Getenv("UPDATE") != "" {
-		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(file, got.Bytes(), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, os.MkdirAll(filepath.Dir(file), 0o755))
+		require.NoError(t, os.WriteFile(file, got.Bytes(), 0o644))
 	}
 	want, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if d := cmp.Diff(string(want), got.String()); d != "" {
 		t.Errorf("%s (UPDATE=1 rewrites it):\n%s", file, d)
 	}
@@ -107,9 +96,7 @@ func TestManifestsHaveNoUnknownField(t *testing.T) {
 	strict := serializer.NewCodecFactory(s, serializer.EnableStrict).UniversalDeserializer()
 	for _, o := range every(t) {
 		raw, err := o.MarshalJSON()
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		if _, _, err := strict.Decode(raw, nil, nil); err != nil {
 			t.Errorf("%s %s: %v", o.GetKind(), o.GetName(), err)
 		}
@@ -122,9 +109,7 @@ func every(t *testing.T) []*unstructured.Unstructured {
 	for _, c := range cases() {
 		for _, a := range All() {
 			objs, err := a.Objects(c, Prepared{Password: placeholder})
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			out = append(out, objs...)
 		}
 	}
@@ -150,23 +135,17 @@ func podSpecs(t *testing.T, objs []*unstructured.Unstructured, f func(name strin
 // Each addon declares the images in its manifests; otherwise a bundle would lack them.
 func TestImagesAreDeclared(t *testing.T) {
 	table, err := images.Load()
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	c := plainConfig()
 	for _, a := range All() {
 		declared := map[string]bool{}
 		for _, n := range a.Images {
 			ref, err := table.Ref(n, "")
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			declared[ref] = true
 		}
 		objs, err := a.Objects(c, Prepared{Password: placeholder})
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		podSpecs(t, objs, func(name string, p corev1.PodTemplateSpec) {
 			for _, k := range append(p.Spec.InitContainers, p.Spec.Containers...) {
 				if !declared[k.Image] {
@@ -214,14 +193,10 @@ func TestPodsAreCareful(t *testing.T) {
 // The password is only in its Secret: not in an argument, variable, ConfigMap or annotation.
 func TestPasswordStaysInItsSecret(t *testing.T) {
 	objs, err := database().Objects(plainConfig(), Prepared{Password: "Very5ecret"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	for _, o := range objs {
 		raw, err := o.MarshalJSON()
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		if o.GetKind() != "Secret" && strings.Contains(string(raw), "Very5ecret") {
 			t.Errorf("%s %s holds the password", o.GetKind(), o.GetName())
 		}
@@ -231,9 +206,7 @@ func TestPasswordStaysInItsSecret(t *testing.T) {
 func TestConfigRollsItsPods(t *testing.T) {
 	stamp := func(c *config.Config) string {
 		objs, err := flannel().Objects(c, Prepared{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		out := ""
 		podSpecs(t, objs, func(_ string, p corev1.PodTemplateSpec) { out = p.Annotations[configAnnotation] })
 		return out
@@ -283,9 +256,7 @@ func TestFlannelNetworks(t *testing.T) {
 		c := config.Default()
 		c.Cluster.PodNetworkCIDR = pods
 		objs, err := flannel().Objects(&c, Prepared{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		for _, o := range objs {
 			text, found, _ := unstructured.NestedString(o.Object, "data", "net-conf.json")
 			if !found {
@@ -317,9 +288,7 @@ func TestKubeProxyThatKeepsEnding(t *testing.T) {
 		LastTerminationState: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: 1, Reason: "Error"}},
 	}}}
 	h, err := host.Fake(t.Context(), t.TempDir(), plainConfig(), &host.Recorder{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	with := func(a, b corev1.PodStatus) client.WithWatch {
 		return fake.NewClientBuilder().WithScheme(kube.Scheme()).WithObjects(ds, pod("kube-proxy-a", "node1", a), pod("kube-proxy-b", "node2", b)).
 			WithIndex(ds, "metadata.name", func(o client.Object) []string { return []string{o.GetName()} }).Build()
@@ -331,9 +300,7 @@ func TestKubeProxyThatKeepsEnding(t *testing.T) {
 	c = with(bad, good)
 	log := "/var/log/pods/kube-system_kube-proxy-a_0b1c/kube-proxy/5.log"
 	line := `2026-11-22T07:01:00.2Z stderr F E1122 07:01:00.200000 1 run.go:72] "command failed" err="kube-proxy in nftables mode requires kernel 5.13 or later"`
-	if err := h.Files.WriteFile(log, []byte(line+"\n"), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, h.Files.WriteFile(log, []byte(line+"\n"), 0o644))
 	if kubeProxy(h).ready(t.Context(), c) {
 		t.Error("it is not ready")
 	}

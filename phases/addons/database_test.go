@@ -12,15 +12,14 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"yunion.io/x/ocadm/internal/dbpair"
+	"yunion.io/x/ocadm/test/require"
 )
 
 // databaseSpec returns the pod of the first server.
 func databaseSpec(t *testing.T, p Prepared) (out corev1.PodTemplateSpec) {
 	t.Helper()
 	objs, err := database().Objects(plainConfig(), p)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	podSpecs(t, objs, func(name string, p corev1.PodTemplateSpec) {
 		if name == DatabaseName {
 			out = p
@@ -74,12 +73,8 @@ func TestDataIsNotDeleted(t *testing.T) {
 		volume := t.TempDir()
 		for _, f := range tc.has {
 			name := filepath.Join(volume, f)
-			if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
-				t.Fatal(err)
-			}
-			if err := os.WriteFile(name, []byte("former"), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, os.MkdirAll(filepath.Dir(name), 0o755))
+			require.NoError(t, os.WriteFile(name, []byte("former"), 0o600))
 		}
 		said, err := script(t, volume)
 		now, _ := os.ReadFile(filepath.Join(volume, "data", "ibdata1")) // empty if it was created again

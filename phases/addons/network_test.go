@@ -16,6 +16,7 @@ import (
 	"yunion.io/x/ocadm/internal/kube"
 	"yunion.io/x/ocadm/internal/workflow"
 	"yunion.io/x/ocadm/phases/host"
+	"yunion.io/x/ocadm/test/require"
 )
 
 // flannel runs before it has written the file that its CNI plugin needs, so NetworkReady waits for that file too.
@@ -23,9 +24,7 @@ func TestNetworkReady(t *testing.T) {
 	labels := map[string]string{"app": "flannel"}
 	ds := &appsv1.DaemonSet{ObjectMeta: named("kube-flannel", "kube-flannel-ds"), Spec: appsv1.DaemonSetSpec{Selector: &metav1.LabelSelector{MatchLabels: labels}}}
 	h, err := host.Fake(t.Context(), t.TempDir(), plainConfig(), &host.Recorder{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-flannel", Name: "f", Labels: labels}, Spec: corev1.PodSpec{NodeName: h.Config.Node.Name},
 		Status: corev1.PodStatus{Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}}}
 	s := kube.Scheme()

@@ -17,6 +17,7 @@ import (
 	"yunion.io/x/ocadm/internal/kube"
 	"yunion.io/x/ocadm/phases/config"
 	"yunion.io/x/ocadm/phases/host"
+	"yunion.io/x/ocadm/test/require"
 )
 
 // TestRecordOfPair: a deleted record is recreated from the pods' labels, never guessed.
@@ -60,9 +61,7 @@ func TestReplicaPullsImages(t *testing.T) {
 	k := fake.NewClientBuilder().WithScheme(kube.Scheme()).Build()
 	cfg := plainConfig()
 	p, _, err := ensurePassword(t.Context(), k, cfg, false)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	objs, err := database().Objects(cfg, p)
 	if err == nil {
 		objs, err = host.WithPullSecret(auth, objs)
@@ -73,14 +72,10 @@ func TestReplicaPullsImages(t *testing.T) {
 	if err == nil {
 		_, err = AddReplica(t.Context(), k, namespace, "ocadm:v1")
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	for _, server := range dbpair.Servers() {
 		s := &appsv1.StatefulSet{}
-		if err := k.Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: server}, s); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, k.Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: server}, s))
 		if has := s.Spec.Template.Spec.ImagePullSecrets; len(has) != 1 || has[0].Name != cluster.PullSecret {
 			t.Errorf("%s: %v", server, has)
 		}
@@ -94,20 +89,14 @@ func TestVolumeStays(t *testing.T) {
 	first.Database.StorageSize, first.Cloud.StorageClass = "50Gi", "ceph"
 	for _, cfg := range []*config.Config{first, plainConfig()} {
 		p, _, err := ensurePassword(t.Context(), k, cfg, false)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		objs, err := database().Objects(cfg, p)
 		if err == nil {
 			_, err = kube.Apply(t.Context(), k, kube.FieldManager, objs...)
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		s := &appsv1.StatefulSet{}
-		if err := k.Get(t.Context(), client.ObjectKey{Namespace: cfg.Cloud.Namespace, Name: dbpair.First}, s); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, k.Get(t.Context(), client.ObjectKey{Namespace: cfg.Cloud.Namespace, Name: dbpair.First}, s))
 		claim := s.Spec.VolumeClaimTemplates[0].Spec
 		if size := claim.Resources.Requests.Storage().String(); size != "50Gi" || claim.StorageClassName == nil || *claim.StorageClassName != "ceph" {
 			t.Errorf("%s of class %v", size, claim.StorageClassName)

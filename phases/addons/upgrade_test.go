@@ -15,6 +15,7 @@ import (
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/internal/kube"
 	"yunion.io/x/ocadm/internal/workflow"
+	"yunion.io/x/ocadm/test/require"
 )
 
 // A run that finds the new version applied, by a run that was killed, has nothing to restore, and does not claim to have done so.
@@ -29,9 +30,7 @@ func TestNothingToRestore(t *testing.T) {
 		d := &appsv1.Deployment{ObjectMeta: named("local-path-storage", "local-path-provisioner")}
 		k := fake.NewClientBuilder().WithScheme(kube.Scheme()).WithObjects(d).Build()
 		fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(d)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		o := &unstructured.Unstructured{Object: fields}
 		o.SetGroupVersionKind(appsv1.SchemeGroupVersion.WithKind("Deployment"))
 		before, err := Present(t.Context(), k, []*unstructured.Unstructured{o})

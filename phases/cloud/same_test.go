@@ -17,6 +17,7 @@ import (
 	"yunion.io/x/ocadm/internal/workflow"
 	"yunion.io/x/ocadm/phases/config"
 	"yunion.io/x/ocadm/phases/host"
+	"yunion.io/x/ocadm/test/require"
 )
 
 func TestDifferencesOfTheCloud(t *testing.T) {
@@ -44,15 +45,11 @@ func TestGuarded(t *testing.T) {
 	forgotten := external
 	forgotten.Database.Host = ""
 	objs, err := settings(&external)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	s := kube.Scheme()
 	stored := fake.NewClientBuilder().WithScheme(s).Build()
 	for _, o := range objs {
-		if err := stored.Create(t.Context(), o); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, stored.Create(t.Context(), o))
 	}
 	empty := fake.NewClientBuilder().WithScheme(s).Build()
 	for name, tt := range map[string]struct {

@@ -17,6 +17,7 @@ import (
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/internal/workflow"
 	"yunion.io/x/ocadm/phases/host"
+	"yunion.io/x/ocadm/test/require"
 )
 
 func TestPhaseIsSound(t *testing.T) {
@@ -51,9 +52,7 @@ func TestResetUndoesExactlyWhatWasDone(t *testing.T) {
 	m.boot(t)
 	m.must(t, ResetPhases()...)
 	for _, e := range m.Ledger.Created() { // like undo-files of node at the end
-		if err := m.Files.Undo(e); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, m.Files.Undo(e))
 	}
 	if d := cmp.Diff(before, m.files(t)); d != "" {
 		t.Errorf("after reset (-before +after):\n%s", d)
@@ -71,9 +70,7 @@ func TestDryRunChangesNothing(t *testing.T) {
 	var lines []string
 	for _, p := range Phase().Phases {
 		l, err := p.Plan(t.Context(), m.Host)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		lines = append(lines, l...)
 	}
 	for _, want := range []string{"load the kernel module ifb", "create /opt/cloud", "write /usr/local/bin/ovs-vsctl", "set networks in /etc/yunion/host.conf"} {
@@ -112,9 +109,7 @@ func TestModules(t *testing.T) {
 			m.Config.Run.IgnorePreflightErrors = []string{"computemodules"}
 		}, []string{CodeModule, CodeOptionalModule}, "", []string{"ifb numifbs=0"}, "ifb"},
 		"a kernel that says nothing": {func(t *testing.T, m *machine) {
-			if err := os.RemoveAll(filepath.Join(m.root, "lib/modules")); err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, os.RemoveAll(filepath.Join(m.root, "lib/modules")))
 			m.put(t, "/dev/net/tun", "", 0o644)
 		}, []string{CodeModule}, "", []string{"ifb numifbs=0", "openvswitch"}, ""},
 		"an AMD processor": {func(t *testing.T, m *machine) {
@@ -170,9 +165,7 @@ func TestPrograms(t *testing.T) {
 		t.Errorf("nothing is missing, and yet: %+v", f)
 	}
 	for _, p := range []string{"python3", "qemu-img", "qemu-system-x86_64"} {
-		if err := os.Remove(filepath.Join(m.root, "usr/bin", p)); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, os.Remove(filepath.Join(m.root, "usr/bin", p)))
 	}
 	got := Programs(m.Host)
 	if len(got) != 2 || got[0].Code != CodeProgram || got[1].Code != CodeOptionalProgram || got[1].Severity != finding.Warning {
@@ -194,9 +187,7 @@ func TestWrappersOnlyWhereTheNodeHasNone(t *testing.T) {
 	m.boot(t)
 	m.put(t, "/usr/local/bin/ovs-ofctl", "#!/bin/sh\nold", 0o755)
 	m.put(t, "/usr/local/bin/ovs-appctl", "theirs", 0o755)
-	if err := m.Ledger.Forget(host.KindFile, "/usr/local/bin/ovs-appctl"); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, m.Ledger.Forget(host.KindFile, "/usr/local/bin/ovs-appctl"))
 	m.must(t, commandsPhase())
 	if m.read(t, "/usr/local/bin/ovs-ofctl") != wrapper || m.read(t, "/usr/local/bin/ovs-appctl") != "theirs" {
 		t.Error("not ours alone was written")
@@ -219,9 +210,7 @@ func TestWrapperRunsTheImageOfThePods(t *testing.T) {
 				"case $5 in *'==" + tt.container + "') echo abc " + image + " io.containerd.runc.v2 ;; esac\nexit\nfi\n" +
 				"for a; do printf '%s\\n' \"$a\"; done\nexit 3\n"
 			for file, text := range map[string]string{script: wrapper, filepath.Join(dir, "ctr"): ctr} {
-				if err := os.WriteFile(file, []byte(text), 0o755); err != nil {
-					t.Fatal(err)
-				}
+				require.NoError(t, os.WriteFile(file, []byte(text), 0o755))
 			}
 			res, err := exec.Machine{}.Run(t.Context(), exec.Command{Path: script, Args: []string{"--", "add-br", "a b"}, Env: []string{"PATH=" + dir + ":/usr/bin:/bin"}})
 			if tt.image == "" {

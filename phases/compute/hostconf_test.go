@@ -17,6 +17,7 @@ import (
 	"yunion.io/x/ocadm/phases/config"
 	"yunion.io/x/ocadm/phases/host"
 	"yunion.io/x/ocadm/templates/nodefiles"
+	"yunion.io/x/ocadm/test/require"
 )
 
 func TestHostConf(t *testing.T) {
@@ -114,15 +115,11 @@ func TestHostConfAfterCrash(t *testing.T) {
 func (m *machine) crashBeforeHostConf(t *testing.T) {
 	t.Helper()
 	in := filepath.Join(host.Unfinished(filepath.Join(m.root, hostConf)), "the-way")
-	if err := os.MkdirAll(in, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.MkdirAll(in, 0o755))
 	if _, err := m.run(t, hostConfPhase()); err == nil {
 		t.Fatal("host.conf was written")
 	}
-	if err := os.RemoveAll(filepath.Dir(in)); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.RemoveAll(filepath.Dir(in)))
 	m.boot(t)
 }
 

@@ -15,6 +15,7 @@ import (
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/phases/config"
 	"yunion.io/x/ocadm/phases/host"
+	"yunion.io/x/ocadm/test/require"
 )
 
 const kernel = "6.1.0"
@@ -67,9 +68,7 @@ func (m *machine) boot(t *testing.T) {
 	}
 	c.Node.EnableHostAgent, c.Node.IP, c.Node.Name = true, "192.0.2.10", "node2"
 	h, err := host.Fake(t.Context(), m.root, c, m.rec)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	h.Facts.Interfaces = []host.Interface{nic("eth0", "192.0.2.10/24")}
 	h.Facts.Interface, h.Facts.Address, h.Facts.Hostname = "eth0", netip.MustParseAddr("192.0.2.10"), "node2"
 	h.Self = filepath.Join(m.root, "ocadm")
@@ -104,17 +103,13 @@ func nic(name string, prefixes ...string) host.Interface {
 
 func (m *machine) put(t *testing.T, name, data string, mode os.FileMode) {
 	t.Helper()
-	if err := (host.Files{Root: m.root}).WriteFile(name, []byte(data), mode); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, (host.Files{Root: m.root}).WriteFile(name, []byte(data), mode))
 }
 
 func (m *machine) read(t *testing.T, name string) string {
 	t.Helper()
 	raw, err := os.ReadFile(filepath.Join(m.root, name))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return string(raw)
 }
 
@@ -138,9 +133,7 @@ func (m *machine) files(t *testing.T) []string {
 		}
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return out
 }
 

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"yunion.io/x/ocadm/phases/host"
+	"yunion.io/x/ocadm/test/require"
 )
 
 // Every program that a compute node may lack has a package on Debian, Rocky Linux, openSUSE and Arch Linux. A new program in the list needs a row
@@ -69,9 +70,7 @@ func TestEmulatorOfTheArchitecture(t *testing.T) {
 	if f := Programs(m.Host); len(f) > 0 {
 		t.Errorf("an emulator is there, and yet: %+v", f)
 	}
-	if err := m.Files.Remove("/usr/bin/qemu-system-x86_64"); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, m.Files.Remove("/usr/bin/qemu-system-x86_64"))
 	if f := Programs(m.Host); len(f) != 1 || f[0].Remedy != "apt-get install -y qemu-system-arm" {
 		t.Errorf("%+v", f)
 	}

@@ -13,6 +13,7 @@ import (
 
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/phases/config"
+	"yunion.io/x/ocadm/test/require"
 )
 
 const head = "apiVersion: ocadm.yunion.io/v1\nkind: Configuration\n"
@@ -22,9 +23,7 @@ func TestParse(t *testing.T) {
 cluster: {podNetworkCIDR: 10.1.0.0/16, tokenTTL: 2h, apiserverCertExtraSANs: [a, b]}
 node: {bindPort: 7443, conntrackMaxPerCore: 0, enableHostAgent: true, name: }
 `))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	want := map[string]any{
 		"cluster.podNetworkCIDR": "10.1.0.0/16", "cluster.tokenTTL": 2 * time.Hour, "cluster.apiserverCertExtraSANs": []string{"a", "b"},
 		"node.bindPort": 7443, "node.conntrackMaxPerCore": int32(0), "node.enableHostAgent": true,
@@ -63,9 +62,7 @@ func TestParseRefuses(t *testing.T) {
 func TestPrintIsAFileThatParsesToTheSame(t *testing.T) {
 	c := config.Default()
 	out, err := config.Print(&c)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	values, err := config.Parse("printed", out)
 	if err != nil {
 		t.Fatalf("%v\n%s", err, out)

@@ -26,6 +26,7 @@ import (
 	"yunion.io/x/ocadm/phases/host"
 	"yunion.io/x/ocadm/phases/kubernetes"
 	"yunion.io/x/ocadm/phases/node"
+	"yunion.io/x/ocadm/test/require"
 )
 
 // cluster gives a machine a certificate authority and an API server with its own names.
@@ -33,14 +34,10 @@ func cluster(t *testing.T, h *host.Host) pki.Pair {
 	t.Helper()
 	ca := newCA(t)
 	key, err := ca.KeyPEM()
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	server, err := pki.Issue(ca, pki.Request{CommonName: "kube-apiserver", NotBefore: time.Now(), Small: true,
 		DNSNames: []string{"kubernetes", "kubernetes.default.svc", "cloud.example.org"}, IPs: []net.IP{net.IPv4(10, 3, 0, 1), net.IPv4(127, 0, 0, 1)}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	put(t, h, authority, string(ca.CertPEM()))
 	put(t, h, authorityKey, string(key))
 	put(t, h, pkiDir+"/apiserver.crt", string(server.CertPEM()))
@@ -51,13 +48,9 @@ func cluster(t *testing.T, h *host.Host) pki.Pair {
 func newCA(t *testing.T) pki.Pair {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	ca, err := pki.NewCA(time.Now(), "kubernetes", key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return ca
 }
 
@@ -71,9 +64,7 @@ func TestCertificate(t *testing.T) {
 	h.Config.Cluster.APIServerCertExtraSANs = []string{"vip.example.org"}
 	p := certificatePhase()
 	for range 2 {
-		if err := p.Run(t.Context(), h, workflow.Discard{}); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, p.Run(t.Context(), h, workflow.Discard{}))
 	}
 	if done, err := p.Check(t.Context(), h); !done || err != nil {
 		t.Errorf("not done: %v", err)
@@ -83,9 +74,7 @@ func TestCertificate(t *testing.T) {
 		t.Fatalf("%v, %v", st, err)
 	}
 	certs, err := pki.ParseCerts([]byte(h.Files.Text(CertificateFile)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if missing := pki.Covers(certs[0], []string{"node", "192.0.2.7", "cloud.example.org", "vip.example.org", "127.0.0.1"}); len(missing) > 0 {
 		t.Errorf("lacks %q", missing)
 	}
@@ -108,16 +97,12 @@ func TestConnect(t *testing.T) {
 	run(t, h, "ocadm-", "bundle-")
 	h.Bundle = nil
 	store, err := Open(h)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	ca := newCA(t)
 	issue := func(r pki.Request) pki.Pair {
 		r.NotBefore, r.Small = time.Now(), true
 		p, err := pki.Issue(ca, r)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		return p
 	}
 	server := issue(pki.Request{CommonName: "apiserver", IPs: []net.IP{net.IPv4(127, 0, 0, 1)}})
@@ -126,9 +111,7 @@ func TestConnect(t *testing.T) {
 	pool.AddCert(ca.Cert)
 	var lc net.ListenConfig
 	l, err := lc.Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	shown := &tls.Certificate{Certificate: [][]byte{server.Cert.Raw}, PrivateKey: server.Key}
@@ -136,9 +119,7 @@ func TestConnect(t *testing.T) {
 		ended <- depot.Listen(ctx, l, depot.ServerTLS(func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return shown, nil }, pool), depot.Handler(store, &depot.Access{}))
 	}()
 	der, err := x509.MarshalPKCS8PrivateKey(client.Key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	both := append(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: client.Cert.Raw}), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der})...)
 	put(t, h, node.Certificate, string(both))
 	put(t, h, authority, string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: ca.Cert.Raw})))
@@ -160,9 +141,7 @@ func TestConnect(t *testing.T) {
 	kubeconfig.Clusters["c"] = &clientcmdapi.Cluster{Server: "https://127.0.0.1:6443", CertificateAuthorityData: ca.CertPEM()}
 	kubeconfig.AuthInfos["u"] = &clientcmdapi.AuthInfo{ClientCertificateData: both, ClientKeyData: both}
 	kubeconfig.Contexts["x"], kubeconfig.CurrentContext = &clientcmdapi.Context{Cluster: "c", AuthInfo: "u"}, "x"
-	if err := clientcmd.WriteToFile(*kubeconfig, joining.Config.Join.DiscoveryFile); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, clientcmd.WriteToFile(*kubeconfig, joining.Config.Join.DiscoveryFile))
 	if r, err := Connect(t.Context(), joining); err != nil || !Wanted(joining.Config) || len(r.Contents().Images) != 2 {
 		t.Errorf("with a discovery file: %v", err)
 	}

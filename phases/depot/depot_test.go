@@ -25,18 +25,15 @@ import (
 	"yunion.io/x/ocadm/phases/config"
 	"yunion.io/x/ocadm/phases/host"
 	"yunion.io/x/ocadm/phases/node"
+	"yunion.io/x/ocadm/test/require"
 )
 
 func image(t *testing.T) v1.Image {
 	t.Helper()
 	img, err := random.Image(2000, 1)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	c, err := img.ConfigFile()
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	c = c.DeepCopy()
 	c.OS, c.Architecture = "linux", runtime.GOARCH
 	if img, err = mutate.ConfigFile(img, c); err != nil {
@@ -51,9 +48,7 @@ func machine(t *testing.T) (*host.Host, *host.Recorder) {
 	config.Complete(&c, config.Machine{Hostname: "node", Address: "192.0.2.7"})
 	rec := &host.Recorder{}
 	h, err := host.Fake(t.Context(), t.TempDir(), &c, rec)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	h.Facts.Arch = runtime.GOARCH
 	put(t, h, h.Self, "the program")
 	img := image(t)
@@ -63,12 +58,8 @@ func machine(t *testing.T) (*host.Host, *host.Recorder) {
 
 func put(t *testing.T, h *host.Host, name, data string) {
 	t.Helper()
-	if err := os.MkdirAll(filepath.Dir(h.Files.Path(name)), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(h.Files.Path(name), []byte(data), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.MkdirAll(filepath.Dir(h.Files.Path(name)), 0o755))
+	require.NoError(t, os.WriteFile(h.Files.Path(name), []byte(data), 0o600))
 }
 
 const busybox = "docker.io/library/busybox:1.37"
@@ -81,13 +72,9 @@ func useBundle(t *testing.T, h *host.Host) {
 			return io.NopCloser(strings.NewReader("kubelet")), nil
 		}}},
 		[]bundle.ImageSource{{Name: busybox, Image: image(t)}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	b, err := bundle.Open(t.Context(), file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	h.Bundle = b
 	t.Cleanup(func() { _ = b.Close() })
 }
@@ -105,20 +92,14 @@ func run(t *testing.T, h *host.Host, want ...string) depot.Root {
 			t.Errorf("plan %q, want %q", plan[i], w)
 		}
 	}
-	if err := p.Run(t.Context(), h, workflow.Discard{}); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, p.Run(t.Context(), h, workflow.Discard{}))
 	if done, err := p.Check(t.Context(), h); !done || err != nil {
 		t.Errorf("not done after it ran: %v", err)
 	}
 	s, err := Open(h)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	c, err := s.Contents(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return c
 }
 
@@ -142,9 +123,7 @@ func TestFillFromBundle(t *testing.T) {
 		t.Errorf("contents %v", c)
 	}
 	// A damaged blob is noticed when it is read, and stored again.
-	if err := os.Remove(h.Files.Path(depot.DefaultDir + "/blobs/sha256/" + c.Images[busybox].Digest.Hex)); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.Remove(h.Files.Path(depot.DefaultDir+"/blobs/sha256/"+c.Images[busybox].Digest.Hex)))
 	run(t, h, "bundle-")
 }
 
@@ -160,9 +139,7 @@ func TestFillFromAnotherBundle(t *testing.T) {
 	}
 	run(t, h, "bundle-")
 	s, err := Open(h)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	st, err := s.Status(t.Context())
 	if err != nil || len(st.Roots) != 3 {
 		t.Fatalf("%+v, %v", st, err)
@@ -178,13 +155,9 @@ func TestFillFromAnotherBundle(t *testing.T) {
 func TestFillFromNode(t *testing.T) {
 	h, rec := machine(t)
 	const kubelet = "/usr/local/bin/kubelet"
-	if err := h.Files.WriteFile(kubelet, []byte("kubelet"), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, h.Files.WriteFile(kubelet, []byte("kubelet"), 0o755))
 	put(t, h, "/usr/local/bin/kubectl", "of others")
-	if err := h.Ledger.Record(host.Entry{Kind: host.KindImage, Name: busybox, Op: host.Created}); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, h.Ledger.Record(host.Entry{Kind: host.KindImage, Name: busybox, Op: host.Created}))
 	rec.Answer = func(c exec.Command) (exec.Result, error) {
 		if slices.Contains(c.Args, "export") {
 			if !slices.Contains(c.Args, busybox) || slices.Contains(c.Args, "registry.example.org/theirs:v1") {
@@ -199,9 +172,7 @@ func TestFillFromNode(t *testing.T) {
 		t.Errorf("contents %v", c)
 	}
 	// A program installed by another release is stored as well.
-	if err := h.Files.WriteFile(kubelet, []byte("newer kubelet"), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, h.Files.WriteFile(kubelet, []byte("newer kubelet"), 0o755))
 	run(t, h, "node")
 	rec.Answer = func(c exec.Command) (exec.Result, error) { // a truncated archive
 		return exec.Result{}, tar.NewWriter(c.Stdout).WriteHeader(&tar.Header{Name: "blobs/sha256/x", Typeflag: tar.TypeReg, Size: 5})
@@ -238,13 +209,9 @@ func TestManifest(t *testing.T) {
 		t.Errorf("not done: %v", err)
 	}
 	raw, err := h.Files.ReadFile(manifestFile)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	var got corev1.Pod
-	if err := yaml.UnmarshalStrict(raw, &got); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, yaml.UnmarshalStrict(raw, &got))
 	if len(got.Spec.Containers) != 2 || !got.Spec.HostNetwork {
 		t.Errorf("the pod is %s", raw)
 	}
@@ -270,9 +237,7 @@ func TestManifest(t *testing.T) {
 	}
 	copiesFromRegistries(t, h, &got)
 	// If the CA key is elsewhere, nothing can renew the certificate.
-	if err := os.Remove(h.Files.Path(authorityKey)); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.Remove(h.Files.Path(authorityKey)))
 	files, err := manifest(h)
 	if err != nil || strings.Contains(string(files[len(files)-1].Data), "renew") {
 		t.Errorf("%s, %v", files, err)

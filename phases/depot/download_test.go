@@ -21,6 +21,7 @@ import (
 	"yunion.io/x/ocadm/internal/workflow"
 	"yunion.io/x/ocadm/phases/host"
 	"yunion.io/x/ocadm/phases/kubernetes"
+	"yunion.io/x/ocadm/test/require"
 )
 
 const joinToken = "abcdef.0123456789abcdef"
@@ -28,26 +29,16 @@ const joinToken = "abcdef.0123456789abcdef"
 // serveDepot serves a machine's depot with its certificate, as the static pod does, and returns its address.
 func serveDepot(t *testing.T, h *host.Host) string {
 	t.Helper()
-	if err := certificatePhase().Run(t.Context(), h, workflow.Discard{}); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, certificatePhase().Run(t.Context(), h, workflow.Discard{}))
 	store, err := Open(h)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	clients, err := depot.Authorities(h.Files.Path(authority))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	raw, err := depot.AuthorityPEM(h.Files.Path(authority))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	var lc net.ListenConfig
 	l, err := lc.Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
 	ended := make(chan error, 1)
 	shown := depot.CertificateFiles(h.Files.Path(CertificateFile), h.Files.Path(CertificateFile))
@@ -80,9 +71,7 @@ func TestDownloadCommand(t *testing.T) {
 	k := fake.NewClientBuilder().WithObjects(cm).Build()
 	h.Kube = func(context.Context) (client.WithWatch, error) { return k, nil }
 	line, err := kubernetes.DownloadCommand(t.Context(), h, joinToken, "ocadm join 10.0.0.1:6443 --offline")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	dir := t.TempDir()
 	line = strings.ReplaceAll(strings.ReplaceAll(line, "127.0.0.1:6444", address), " /usr/local/bin/ocadm", " "+dir+"/ocadm")
 	shell := func(line string) (string, error) {

@@ -21,6 +21,7 @@ import (
 	"yunion.io/x/ocadm/internal/version"
 	"yunion.io/x/ocadm/internal/workflow"
 	"yunion.io/x/ocadm/phases/host"
+	"yunion.io/x/ocadm/test/require"
 )
 
 // otherMachine returns an architecture other than that of this test.
@@ -53,13 +54,9 @@ func useBundleForBoth(t *testing.T, h *host.Host, program, ofVersion string) {
 		{Info: bundle.Info{OS: "linux", Arch: other, KubernetesVersion: "v1.36.3", Versions: map[string]string{"ocadm": ofVersion}},
 			Files: []bundle.FileSource{file("/usr/local/bin/kubelet", "two"), file(ProgramPath, "")}},
 	}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	b, err := bundle.Open(t.Context(), name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if h.Bundle, err = b.On(runtime.GOARCH); err != nil {
 		t.Fatal(err)
 	}
@@ -69,13 +66,9 @@ func useBundleForBoth(t *testing.T, h *host.Host, program, ofVersion string) {
 func architectures(t *testing.T, h *host.Host) []string {
 	t.Helper()
 	s, err := Open(h)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	got, err := s.Architectures(t.Context(), h.Config.OperatorImage())
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	slices.Sort(got)
 	return got
 }
@@ -110,12 +103,8 @@ func TestProgramsOfAServedBundle(t *testing.T) {
 		h, _ := machine(t)
 		useBundleForBoth(t, h, programtest.Program(t, elfMachine, false, "ocadm "+v), v)
 		store, err := depot.Open(t.TempDir(), 0)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := store.Fill(t.Context(), "bundle", h.Bundle, nil); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
+		require.NoError(t, store.Fill(t.Context(), "bundle", h.Bundle, nil))
 		const token = "abcdef.0123456789abcdef"
 		server := httptest.NewTLSServer(depot.Handler(store, &depot.Access{Tokens: depot.OneToken(token)}))
 		defer server.Close()
@@ -162,9 +151,7 @@ func TestAddProgram(t *testing.T) {
 		t.Error(err)
 	}
 	s, err := Open(h)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if got, err := s.FileArchitectures(t.Context(), ProgramPath); err != nil || len(got) != 2 {
 		t.Errorf("programs for %q, %v", got, err)
 	}
@@ -176,27 +163,19 @@ func TestRootsOfSeveralNodes(t *testing.T) {
 	h, _ := machine(t)
 	put(t, h, "/usr/local/bin/kubelet", "kubelet")
 	s, err := Open(h)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	f, err := s.AddFile(t.Context(), h.Files.Path(h.Self))
 	if err == nil {
 		err = s.SetRoot(t.Context(), depot.Root{Name: depot.NodeRoot, Files: map[string]depot.File{"linux/" + runtime.GOARCH + "/old": f}})
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := h.Files.WriteFile("/usr/local/bin/kubectl", []byte("kubectl"), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
+	require.NoError(t, h.Files.WriteFile("/usr/local/bin/kubectl", []byte("kubectl"), 0o755))
 	c := run(t, h, "ocadm-", "node-node")
 	if _, ok := c.Files["linux/"+runtime.GOARCH+"/old"]; ok {
 		t.Error("the root of an earlier release is there")
 	}
 	// The other node's root, as if synchronized.
-	if err := s.SetRoot(t.Context(), depot.Root{Name: depot.NodeRoot + "-other", Series: depot.NodeSeries("other"), Files: map[string]depot.File{"linux/riscv64/x": f}}); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, s.SetRoot(t.Context(), depot.Root{Name: depot.NodeRoot + "-other", Series: depot.NodeSeries("other"), Files: map[string]depot.File{"linux/riscv64/x": f}}))
 	for _, r := range roots(t.Context(), h) {
 		if done, err := r.done(t.Context(), s); !done || err != nil {
 			t.Errorf("%s is to be stored again: %v", r.name, err)

@@ -22,6 +22,7 @@ import (
 	"yunion.io/x/ocadm/phases/config"
 	"yunion.io/x/ocadm/phases/host"
 	"yunion.io/x/ocadm/phases/kubernetes"
+	"yunion.io/x/ocadm/test/require"
 )
 
 // machine is a healthy compute node in a directory, until a test changes it.
@@ -64,9 +65,7 @@ func newMachine(t *testing.T) *machine {
 		m.put(t, "/usr/bin/"+p, "")
 	}
 	for _, dir := range []string{"/opt/cloud/workspace/disks", "/usr/local", "/dev", "/sys", "/tmp", podLogDir} {
-		if err := os.MkdirAll(filepath.Join(m.root, dir), 0o755); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, os.MkdirAll(filepath.Join(m.root, dir), 0o755))
 	}
 	m.put(t, hostConf, goodConf)
 	rec := &host.Recorder{Answer: func(c exec.Command) (exec.Result, error) {
@@ -76,9 +75,7 @@ func newMachine(t *testing.T) *machine {
 		return exec.Result{ExitCode: 1}, errors.New("exit status 1")
 	}}
 	h, err := host.Fake(t.Context(), m.root, &config.Config{}, rec)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	h.Facts.Interfaces = []host.Interface{{Name: "eth0", Up: true}, {Name: "br0", Up: true, Prefixes: []netip.Prefix{netip.MustParsePrefix("192.0.2.10/24")}}}
 	m.Host = h
 	return m
@@ -87,19 +84,13 @@ func newMachine(t *testing.T) *machine {
 func (m *machine) put(t *testing.T, name, text string) {
 	t.Helper()
 	file := filepath.Join(m.root, name)
-	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(file, []byte(text), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.MkdirAll(filepath.Dir(file), 0o755))
+	require.NoError(t, os.WriteFile(file, []byte(text), 0o755))
 }
 
 func (m *machine) remove(t *testing.T, name string) {
 	t.Helper()
-	if err := os.RemoveAll(filepath.Join(m.root, name)); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.RemoveAll(filepath.Join(m.root, name)))
 }
 
 // serve runs an executor on the machine.

@@ -15,6 +15,7 @@ import (
 
 	"yunion.io/x/ocadm/cluster/why"
 	"yunion.io/x/ocadm/internal/vip"
+	"yunion.io/x/ocadm/test/require"
 )
 
 func TestMachine(t *testing.T) {
@@ -23,14 +24,10 @@ func TestMachine(t *testing.T) {
 		t.Error("a machine without a kubelet is a node")
 	}
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	end := time.Date(2027, 1, 2, 3, 4, 5, 0, time.UTC)
 	der, err := x509.CreateCertificate(rand.Reader, &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: end}, &x509.Certificate{SerialNumber: big.NewInt(1)}, key.Public(), key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	m.put(t, "/etc/kubernetes/manifests/kube-apiserver.yaml", "")
 	m.put(t, "/etc/kubernetes/pki/apiserver.crt", string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})))
 	m.put(t, "/etc/kubernetes/pki/broken.crt", "nothing")
@@ -58,9 +55,7 @@ func TestVirtualAddressOfAMachine(t *testing.T) {
 	m := newMachine(t)
 	m.put(t, "/etc/kubernetes/manifests/kube-apiserver.yaml", "")
 	text, err := vip.Settings{Address: "192.0.2.100", RouterID: 7, Password: "canary88"}.With("192.0.2.99").Text()
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	m.put(t, vip.SettingsFile, string(text))
 	got, _, ok := Machine(t.Context(), m.Host)
 	v := got.VirtualAddress

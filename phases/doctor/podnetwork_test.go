@@ -12,6 +12,7 @@ import (
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/phases/config"
 	"yunion.io/x/ocadm/phases/host"
+	"yunion.io/x/ocadm/test/require"
 )
 
 func TestTunnelEnds(t *testing.T) {
@@ -34,14 +35,10 @@ func TestThrough(t *testing.T) {
 	server := httptest.NewTLSServer(nil)
 	defer server.Close()
 	silent, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer func() { _ = silent.Close() }()
 	closed, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	_ = closed.Close()
 	for name, c := range map[string]struct{ address, want string }{
 		"a kubelet":        {server.Listener.Addr().String(), ""},
@@ -57,14 +54,10 @@ func TestThrough(t *testing.T) {
 // A join warns about the nodes that it cannot reach, but not about those that answer. It waits for flannel's routes, but not for another pod network.
 func TestUnreached(t *testing.T) {
 	h, err := host.Fake(t.Context(), t.TempDir(), &config.Config{}, &host.Recorder{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	put := func(name, text string) {
 		t.Helper()
-		if err := h.Files.WriteFile(name, []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, h.Files.WriteFile(name, []byte(text), 0o644))
 	}
 	put("/etc/cni/net.d/10-calico.conflist", "{}")
 	if !otherCNI(h.Files) {
@@ -76,9 +69,7 @@ func TestUnreached(t *testing.T) {
 	}
 	// 127.0.0.1 refuses; 127.0.0.2 accepts and stays silent, as if behind a network that drops large packets.
 	silent, err := net.Listen("tcp", "127.0.0.2:10250")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer func() { _ = silent.Close() }()
 	route := func(gateway string) string {
 		return "flannel.1\t" + gateway + "\t" + gateway + "\t0003\t0\t0\t0\t00FFFFFF\n"

@@ -12,6 +12,7 @@ import (
 	"yunion.io/x/ocadm/cluster/why"
 	"yunion.io/x/ocadm/internal/workflow"
 	"yunion.io/x/ocadm/phases/host"
+	"yunion.io/x/ocadm/test/require"
 )
 
 // The journal names the command that stopped the control plane and did not finish. Commands that finished or were undone do not count.
@@ -50,9 +51,7 @@ func TestUnfinished(t *testing.T) {
 		m := newMachine(t)
 		j := workflow.NewJournal(m.Files.Path(host.JournalFile))
 		for _, e := range c.journal {
-			if err := j.Append(t.Context(), e); err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, j.Append(t.Context(), e))
 		}
 		m.put(t, "/etc/kubernetes/tmp/kubeadm-stopped-by-ocadm/kube-apiserver.yaml", "")
 		got, _, ok := Machine(t.Context(), m.Host)

@@ -14,15 +14,14 @@ import (
 	"yunion.io/x/ocadm/internal/pki"
 	"yunion.io/x/ocadm/internal/workflow"
 	"yunion.io/x/ocadm/phases/rotation"
+	"yunion.io/x/ocadm/test/require"
 	"yunion.io/x/ocadm/test/snapshotfile"
 )
 
 func authority(t *testing.T, name string) string {
 	t.Helper()
 	ca, err := pki.NewCA(time.Now(), name, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return string(ca.CertPEM())
 }
 
@@ -55,9 +54,7 @@ func TestKeepsRotation(t *testing.T) {
 		write(t, h, "/etc/kubernetes/pki/ca.crt", c.files)
 		file := snapshotfile.WriteWith(t, t.TempDir(), time.Now(), 100, c.values)
 		info, err := snapshot.Verify(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		database(t, h, c.values)
 		for _, r := range []*Restore{{File: file, Info: info}, {}} {
 			r.Host, r.Member, r.ForgetRotation = h, own(t, h), c.forget

@@ -18,6 +18,7 @@ import (
 	"yunion.io/x/ocadm/phases/config"
 	"yunion.io/x/ocadm/phases/host"
 	"yunion.io/x/ocadm/phases/kubernetes"
+	"yunion.io/x/ocadm/test/require"
 )
 
 const etcdManifest = `{apiVersion: v1, kind: Pod, metadata: {name: etcd}, spec: {containers: [{name: etcd, command: [etcd,
@@ -29,9 +30,7 @@ func machine(t *testing.T) *host.Host {
 	t.Helper()
 	c := config.Default()
 	h, err := host.Fake(t.Context(), t.TempDir(), &c, &host.Recorder{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	write(t, h, "/etc/kubernetes/manifests/etcd.yaml", etcdManifest)
 	write(t, h, "/var/lib/etcd/member/snap/db", "former")
 	return h
@@ -39,12 +38,8 @@ func machine(t *testing.T) *host.Host {
 
 func write(t *testing.T, h *host.Host, name, text string) {
 	t.Helper()
-	if err := os.MkdirAll(filepath.Dir(h.Files.Path(name)), 0o700); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(h.Files.Path(name), []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.MkdirAll(filepath.Dir(h.Files.Path(name)), 0o700))
+	require.NoError(t, os.WriteFile(h.Files.Path(name), []byte(text), 0o600))
 }
 
 func own(t *testing.T, h *host.Host) kubernetes.EtcdMember {
@@ -63,22 +58,14 @@ func TestSwap(t *testing.T) {
 		r := &Restore{Host: h, Member: own(t, h), File: "x.db", Info: snapshot.Info{Digest: "sha256:x"}}
 		write(t, h, "/var/lib/etcd/"+restoredDir+"/member/snap/db", "restored")
 		rec := record{Source: r.source(), Prepared: true, Before: beforeDir + "T"}
-		if err := rec.save(h, restoreName); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, rec.save(h, restoreName))
 		if at != "before" {
-			if err := moveMember(r.path("member"), r.path(rec.Before)); err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, moveMember(r.path("member"), r.path(rec.Before)))
 		}
 		if at == "after" {
-			if err := os.Rename(r.path(restoredDir+"/member"), r.path("member")); err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, os.Rename(r.path(restoredDir+"/member"), r.path("member")))
 		}
-		if err := swap(t.Context(), r, workflow.Discard{}); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, swap(t.Context(), r, workflow.Discard{}))
 		got, err := load(h, restoreName, r.source())
 		if text := h.Files.Text("/var/lib/etcd/member/snap/db"); err != nil || !got.Swapped || text != "restored" {
 			t.Errorf("cut off %s: %+v, data %q, %v", at, got, text, err)
@@ -87,9 +74,7 @@ func TestSwap(t *testing.T) {
 			t.Errorf("cut off %s: the former data is %q", at, text)
 		}
 		for range 2 {
-			if err := unswap(t.Context(), r, workflow.Discard{}); err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, unswap(t.Context(), r, workflow.Discard{}))
 		}
 		entries, err := os.ReadDir(r.path(""))
 		if text := h.Files.Text("/var/lib/etcd/member/snap/db"); err != nil || text != "former" || len(entries) != 1 {
@@ -105,13 +90,9 @@ func TestUnswapCutOff(t *testing.T) {
 		r := &Restore{Host: h, Member: own(t, h), File: "x.db", Info: snapshot.Info{Digest: "sha256:x"}}
 		write(t, h, "/var/lib/etcd/"+restoredDir+"/member/snap/db", "restored")
 		rec := record{Source: r.source(), Prepared: true}
-		if err := errors.Join(rec.save(h, restoreName), swap(t.Context(), r, workflow.Discard{})); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, errors.Join(rec.save(h, restoreName), swap(t.Context(), r, workflow.Discard{})))
 		rec, err := r.record()
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		rec.Swapped = false
 		for i, move := range []func() error{ // the moves of unswap
 			func() error { return rec.save(h, restoreName) },
@@ -119,20 +100,14 @@ func TestUnswapCutOff(t *testing.T) {
 			func() error { return os.Rename(r.path(rec.Before+"/member"), r.path("member")) },
 		} {
 			if i < cut {
-				if err := move(); err != nil {
-					t.Fatal(err)
-				}
+				require.NoError(t, move())
 			}
 		}
-		if err := swap(t.Context(), r, workflow.Discard{}); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, swap(t.Context(), r, workflow.Discard{}))
 		if text := h.Files.Text("/var/lib/etcd/member/snap/db"); text != "restored" {
 			t.Errorf("cut off after %d moves: the data is %q", cut, text)
 		}
-		if err := unswap(t.Context(), r, workflow.Discard{}); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, unswap(t.Context(), r, workflow.Discard{}))
 		if text := h.Files.Text("/var/lib/etcd/member/snap/db"); text != "former" {
 			t.Errorf("cut off after %d moves, taken back: the data is %q", cut, text)
 		}
@@ -146,15 +121,11 @@ func TestRecordIsOver(t *testing.T) {
 	write(t, h, "/etc/kubernetes/manifests/etcd.yaml", alone)
 	for _, name := range []string{restoreName, rejoinName} {
 		source := map[string]string{restoreName: "data", rejoinName: "after 10.0.0.9"}[name]
-		if err := (record{Source: source, Prepared: true, Swapped: true, Added: true, Before: beforeDir + "T"}).save(h, name); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, (record{Source: source, Prepared: true, Swapped: true, Added: true, Before: beforeDir + "T"}).save(h, name))
 	}
 	write(t, h, "/var/lib/etcd/"+beforeDir+"T/member/snap/db", "of long ago")
 	r, err := PlanRestore(t.Context(), h, "", true, true)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if rec, err := r.record(); err != nil || rec.Prepared || rec.Swapped {
 		t.Errorf("%+v, %v", rec, err)
 	}
@@ -162,16 +133,12 @@ func TestRecordIsOver(t *testing.T) {
 		t.Errorf("a rollback took data of long ago: %v", err)
 	}
 	j, err := PlanRejoin(t.Context(), h, "10.0.0.9")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if rec, err := j.record(); err != nil || rec.Added || rec.Swapped {
 		t.Errorf("%+v, %v", rec, err)
 	}
 	write(t, h, "/etc/kubernetes/tmp/kubeadm-stopped-by-ocadm/etcd.yaml", alone) // one that was interrupted earlier continues
-	if err := os.Remove(h.Files.Path("/etc/kubernetes/manifests/etcd.yaml")); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.Remove(h.Files.Path("/etc/kubernetes/manifests/etcd.yaml")))
 	if r, err = PlanRestore(t.Context(), h, "", true, true); err != nil {
 		t.Fatal(err)
 	}
@@ -186,9 +153,7 @@ func TestNoEmptyEtcd(t *testing.T) {
 	alone := strings.Replace(etcdManifest, ",node2=https://10.0.0.2:2380", "", 1) // other members would be queried
 	write(t, h, "/etc/kubernetes/tmp/kubeadm-stopped-by-ocadm/etcd.yaml", alone)
 	for _, f := range []string{"/etc/kubernetes/manifests/etcd.yaml", "/var/lib/etcd/member"} {
-		if err := os.RemoveAll(h.Files.Path(f)); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, os.RemoveAll(h.Files.Path(f)))
 	}
 	if _, err := PlanRestore(t.Context(), h, "", true, true); len(finding.Of(err)) != 1 || !strings.Contains(err.Error(), "no data in /var/lib/etcd") {
 		t.Errorf("a restore from no data: %v", err)
@@ -225,9 +190,7 @@ func TestReplaceable(t *testing.T) {
 // The record of an abandoned restore does not count for another one.
 func TestRecordMatchesOneSnapshot(t *testing.T) {
 	h := machine(t)
-	if err := (record{Source: "sha256:a", Prepared: true, Swapped: true}).save(h, restoreName); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, (record{Source: "sha256:a", Prepared: true, Swapped: true}).save(h, restoreName))
 	if r, err := load(h, restoreName, "sha256:b"); err != nil || r.Prepared || r.Swapped {
 		t.Errorf("%+v, %v", r, err)
 	}
@@ -240,9 +203,7 @@ func TestRecordMatchesOneSnapshot(t *testing.T) {
 func TestClearDataOnce(t *testing.T) {
 	h := machine(t)
 	r := &Rejoin{Host: h, Member: own(t, h)}
-	if err := clearData(t.Context(), r, workflow.Discard{}); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, clearData(t.Context(), r, workflow.Discard{}))
 	if h.Files.Exists("/var/lib/etcd/member") || !h.Files.Any("/var/lib/etcd/"+beforeDir+"*/member/snap/db") {
 		t.Error("the data was not moved aside")
 	}
@@ -261,9 +222,7 @@ func TestDiagnose(t *testing.T) {
 	} {
 		h := machine(t)
 		if c.db == "" {
-			if err := os.Remove(h.Files.Path("/var/lib/etcd/member/snap/db")); err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, os.Remove(h.Files.Path("/var/lib/etcd/member/snap/db")))
 		} else {
 			write(t, h, "/var/lib/etcd/member/snap/db", c.db)
 		}

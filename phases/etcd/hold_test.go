@@ -24,6 +24,7 @@ import (
 	"yunion.io/x/ocadm/internal/dbpair"
 	"yunion.io/x/ocadm/internal/etcd"
 	"yunion.io/x/ocadm/internal/workflow"
+	"yunion.io/x/ocadm/test/require"
 )
 
 // store is an in-memory etcd.
@@ -120,9 +121,7 @@ func TestHold(t *testing.T) {
 	}
 	now := contentsOf(s.values)
 	var cloud v1alpha1.OnecloudCluster
-	if err := json.Unmarshal(s.values[clouds+"onecloud/default"], &cloud); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, json.Unmarshal(s.values[clouds+"onecloud/default"], &cloud))
 	if before, there := cloud.Annotations[v1alpha1.AnnotationPausedBefore]; cloud.Annotations[v1alpha1.AnnotationPaused] != "true" || !there || before != "" ||
 		cloud.Annotations[v1alpha1.AnnotationStoppedBy] != v1alpha1.StoppedByRestore {
 		t.Errorf("the cloud: %v", cloud.Annotations)
@@ -216,9 +215,7 @@ func TestPauseCloud(t *testing.T) {
 			continue
 		}
 		var got v1alpha1.OnecloudCluster
-		if err := json.Unmarshal(d.value, &got); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, json.Unmarshal(d.value, &got))
 		before, noted := got.Annotations[v1alpha1.AnnotationPausedBefore]
 		if got.Annotations[v1alpha1.AnnotationPaused] != c.paused || before != c.before || noted != c.noted || got.Annotations[v1alpha1.AnnotationOperation] != c.asks {
 			t.Errorf("%s: %v", name, got.Annotations)
@@ -239,9 +236,7 @@ func TestHoldStep(t *testing.T) {
 	h := machine(t)
 	r := &Restore{Host: h, Member: own(t, h)}
 	for _, fresh := range []bool{false, true} {
-		if err := (record{Source: r.source(), Prepared: true, Fresh: fresh}).save(h, restoreName); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, (record{Source: r.source(), Prepared: true, Fresh: fresh}).save(h, restoreName))
 		if skipped := steps[at].Skip(r) != ""; skipped != fresh {
 			t.Errorf("with --from-data of data that is fresh (%t), it is skipped (%t)", fresh, skipped)
 		}
@@ -251,9 +246,7 @@ func TestHoldStep(t *testing.T) {
 		t.Error(why)
 	}
 	for _, held := range []bool{false, true} {
-		if err := (record{Source: r.source(), Prepared: true, Swapped: true, Held: held, Before: beforeDir + time.Now().Format(beforeTime)}).save(h, restoreName); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, (record{Source: r.source(), Prepared: true, Swapped: true, Held: held, Before: beforeDir + time.Now().Format(beforeTime)}).save(h, restoreName))
 		if done, err := steps[at].Check(t.Context(), r); err != nil || done != held {
 			t.Errorf("held %t: done %t, %v", held, done, err)
 		}

@@ -15,6 +15,7 @@ import (
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/internal/workflow"
 	"yunion.io/x/ocadm/phases/host"
+	"yunion.io/x/ocadm/test/require"
 	"yunion.io/x/ocadm/test/snapshotfile"
 )
 
@@ -72,9 +73,7 @@ func survivor(t *testing.T, ago time.Duration) *Restore {
 func database(t *testing.T, h *host.Host, values map[string][]byte) {
 	t.Helper()
 	file := h.Files.Path("/var/lib/etcd/member/snap/db")
-	if err := os.Remove(file); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.Remove(file))
 	snapshotfile.Database(t, file, 100, values)
 }
 
@@ -90,9 +89,7 @@ func TestOlderCopyOfOwnData(t *testing.T) {
 		if skipped := step.Skip(r) != ""; skipped == held {
 			t.Errorf("%s: before the stop, the step is skipped: %t", ago, skipped)
 		}
-		if err := prepare(t.Context(), r, workflow.Discard{}); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, prepare(t.Context(), r, workflow.Discard{}))
 		later := &Restore{Host: r.Host, Member: r.Member, began: time.Now().Add(time.Hour)} // it was killed and continues
 		if skipped := step.Skip(later) != ""; skipped == held {
 			t.Errorf("%s: after an interruption, the step is skipped: %t", ago, skipped)
@@ -106,9 +103,7 @@ func TestOlderCopyOfOwnData(t *testing.T) {
 // While etcd has its file open and does not answer, the age is unknown, and the data does not count as current.
 func TestOwnDataUnread(t *testing.T) {
 	r := survivor(t, time.Minute)
-	if err := os.WriteFile(r.Host.Files.Path("/var/lib/etcd/member/snap/db"), []byte("locked"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.WriteFile(r.Host.Files.Path("/var/lib/etcd/member/snap/db"), []byte("locked"), 0o600))
 	p, err := r.Preview(t.Context())
 	if err != nil || p.Own.Unread == "" || p.Holds() || holdStep().Skip(r) != "" {
 		t.Errorf("%+v, %v", p.Own, err)

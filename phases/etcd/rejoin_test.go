@@ -21,6 +21,7 @@ import (
 	"yunion.io/x/ocadm/internal/workflow"
 	"yunion.io/x/ocadm/phases/host"
 	"yunion.io/x/ocadm/phases/vip"
+	"yunion.io/x/ocadm/test/require"
 )
 
 // A snapshot from before this node joined has neither its Node nor its place in the VRRP group.
@@ -38,13 +39,9 @@ func TestRejoinAfterAnEarlierSnapshot(t *testing.T) {
 				t.Error(err)
 			}
 		})
-		if err := r.known(ctx, k, workflow.Discard{}); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, r.known(ctx, k, workflow.Discard{}))
 		var n corev1.Node
-		if err := k.Get(t.Context(), client.ObjectKey{Name: r.Member.Name}, &n); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, k.Get(t.Context(), client.ObjectKey{Name: r.Member.Name}, &n))
 		if _, is := n.Labels[v1alpha1.LabelControlPlane]; !is {
 			t.Errorf("labels %v", n.Labels)
 		}
@@ -53,9 +50,7 @@ func TestRejoinAfterAnEarlierSnapshot(t *testing.T) {
 			t.Errorf("%+v, %t, %v", s, found, err)
 		}
 		// A cluster without a virtual address has no group.
-		if err := k.Delete(t.Context(), group.Secret()); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, k.Delete(t.Context(), group.Secret()))
 		if err := r.known(ctx, k, workflow.Discard{}); err != nil {
 			t.Error(err)
 		}
@@ -76,12 +71,8 @@ func TestRejoinAfterAnUnknownRestore(t *testing.T) {
 		"the data is given up": {after: "10.0.9.9", peers: "10.0.0.1,10.0.0.2", prepare: func(t *testing.T, h *host.Host) {
 			t.Helper()
 			write(t, h, "/etc/kubernetes/tmp/kubeadm-stopped-by-ocadm/etcd.yaml", etcdManifest)
-			if err := h.Files.Remove("/etc/kubernetes/manifests/etcd.yaml"); err != nil {
-				t.Fatal(err)
-			}
-			if err := (record{Source: "after 10.0.9.9", Swapped: true}).save(h, rejoinName); err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, h.Files.Remove("/etc/kubernetes/manifests/etcd.yaml"))
+			require.NoError(t, (record{Source: "after 10.0.9.9", Swapped: true}).save(h, rejoinName))
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -14,6 +14,7 @@ import (
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/internal/vip"
 	"yunion.io/x/ocadm/internal/workflow"
+	"yunion.io/x/ocadm/test/require"
 )
 
 // Other running control-plane nodes may be healthy: their data must not be given up for this node's.
@@ -22,9 +23,7 @@ func TestOthersRun(t *testing.T) {
 	write(t, h, "/etc/kubernetes/manifests/etcd.yaml", strings.Replace(etcdManifest, ",node2=https://10.0.0.2:2380", "", 1))
 	write(t, h, vip.SettingsFile, "peers: 10.0.0.1,127.0.0.1\n")
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer l.Close()
 	h.Config.Node.BindPort = l.Addr().(*net.TCPAddr).Port //nolint:forcetypeassert // it listens on TCP
 	_, err = PlanRestore(t.Context(), h, "", true, false)
@@ -36,9 +35,7 @@ func TestOthersRun(t *testing.T) {
 		t.Error(r)
 	}
 	// An interrupted rejoin has moved the data aside: it continues with the others' data.
-	if err := os.RemoveAll(h.Files.Path("/var/lib/etcd/member")); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.RemoveAll(h.Files.Path("/var/lib/etcd/member")))
 	_, err = PlanRestore(t.Context(), h, "", true, false)
 	if found = finding.Of(err); len(found) != 1 || found[0].Code != "OCA-4151" {
 		t.Errorf("without data: %v", err)
@@ -54,16 +51,12 @@ func TestRejoinWithRestoredData(t *testing.T) {
 		h := machine(t)
 		r := &Rejoin{Host: h, Member: own(t, h)}
 		rec := record{Source: r.source(), Before: beforeDir + "T", Swapped: true}
-		if err := errors.Join(rec.save(h, rejoinName), moveMember(r.path("member"), r.path(rec.Before))); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, errors.Join(rec.save(h, rejoinName), moveMember(r.path("member"), r.path(rec.Before))))
 		step := RejoinSteps()[2]
 		if done, err := step.Check(t.Context(), r); !done || err != nil {
 			t.Errorf("%s: before: %t, %v", name, done, err)
 		}
-		if err := c.put(r.path(rec.Before+"/member"), r.path("member")); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, c.put(r.path(rec.Before+"/member"), r.path("member")))
 		if done, err := step.Check(t.Context(), r); done || err != nil {
 			t.Errorf("%s: put back: %t, %v", name, done, err)
 		}
@@ -82,34 +75,24 @@ func TestPreparedOfLongAgo(t *testing.T) {
 	alone := strings.Replace(etcdManifest, ",node2=https://10.0.0.2:2380", "", 1) // other members would be queried
 	write(t, h, "/etc/kubernetes/manifests/etcd.yaml", alone)
 	write(t, h, "/var/lib/etcd/"+restoredDir+"/member/snap/db", "of long ago")
-	if err := (record{Source: "data", Prepared: true}).save(h, restoreName); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, (record{Source: "data", Prepared: true}).save(h, restoreName))
 	prepared := func() bool {
 		t.Helper()
 		r, err := PlanRestore(t.Context(), h, "", true, true)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		done, err := RestoreSteps()[1].Check(t.Context(), r)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		return done
 	}
 	if prepared() {
 		t.Error("the control plane has run since, and the data passes for the present")
 	}
 	write(t, h, "/etc/kubernetes/tmp/kubeadm-stopped-by-ocadm/etcd.yaml", alone)
-	if err := os.Remove(h.Files.Path("/etc/kubernetes/manifests/etcd.yaml")); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.Remove(h.Files.Path("/etc/kubernetes/manifests/etcd.yaml")))
 	if !prepared() {
 		t.Error("the control plane is stopped, and the data is made a second time")
 	}
-	if err := os.RemoveAll(h.Files.Path("/var/lib/etcd/" + restoredDir)); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.RemoveAll(h.Files.Path("/var/lib/etcd/"+restoredDir)))
 	if prepared() {
 		t.Error("the data was deleted, and passes for made")
 	}
@@ -119,9 +102,7 @@ func TestPreparedOfLongAgo(t *testing.T) {
 func TestPrepareWithoutDirectory(t *testing.T) {
 	h := machine(t)
 	r := &Restore{Host: h, Member: own(t, h), File: h.Files.Path("/snapshot.db"), Info: snapshot.Info{Digest: "sha256:x"}}
-	if err := os.RemoveAll(r.path("")); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.RemoveAll(r.path("")))
 	err := prepare(t.Context(), r, workflow.Discard{}) // without a snapshot it goes no further
 	if f := finding.Of(err); len(f) != 1 || f[0].Code != "OCA-4150" {
 		t.Error(err)

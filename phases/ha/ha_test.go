@@ -31,6 +31,7 @@ import (
 	"yunion.io/x/ocadm/phases/node"
 	"yunion.io/x/ocadm/phases/preflight"
 	"yunion.io/x/ocadm/phases/vip"
+	"yunion.io/x/ocadm/test/require"
 )
 
 func at(begun, ended int, ok bool) ask {
@@ -69,13 +70,9 @@ func TestFirewallStaysManual(t *testing.T) {
 			}
 			return exec.Result{}, nil
 		}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		if opened {
-			if err := h.Ledger.Record(host.Entry{Kind: host.KindFirewall, Name: "--zone=public --add-port=6443/tcp", Op: host.Created}); err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, h.Ledger.Record(host.Entry{Kind: host.KindFirewall, Name: "--zone=public --add-port=6443/tcp", Op: host.Created}))
 		}
 		leaveFirewall(h)
 		former := *h.Config
@@ -102,26 +99,18 @@ func TestFirewallAsInitDid(t *testing.T) {
 			}
 			return exec.Result{}, nil
 		}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		if opened {
-			if err := h.Files.WriteFile("/etc/kubernetes/manifests/ocadm-depot.yaml", []byte("x"), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, h.Files.WriteFile("/etc/kubernetes/manifests/ocadm-depot.yaml", []byte("x"), 0o600))
 		}
 		for _, p := range append(ports, "6443/tcp") {
 			if opened || p == "6443/tcp" {
-				if err := h.Ledger.Record(host.Entry{Kind: host.KindFirewall, Name: "--zone=public --add-port=" + p, Op: host.Created}); err != nil {
-					t.Fatal(err)
-				}
+				require.NoError(t, h.Ledger.Record(host.Entry{Kind: host.KindFirewall, Name: "--zone=public --add-port=" + p, Op: host.Created}))
 			}
 		}
 		leaveFirewall(h)
 		lines, err := node.FirewallMissing(t.Context(), h, true)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		all := strings.Join(lines, " ") + " "
 		for _, p := range append(ports, "cni0") {
 			if strings.Contains(all, "="+p+" ") != opened {
@@ -137,20 +126,14 @@ func TestFirewallAsInitDid(t *testing.T) {
 // The virtual address can be removed until the cluster's settings contain it: from then on, clients may use it.
 func TestDissolve(t *testing.T) {
 	h, err := host.Fake(t.Context(), t.TempDir(), &config.Config{}, &host.Recorder{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	m := move.Endpoint(h, "192.0.2.1", "192.0.2.100", 6443)
 	for text, stays := range map[string]bool{"server: https://192.0.2.1:6443": false, "server: https://192.0.2.100:6443": true} {
 		info := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-public", Name: "cluster-info"}, Data: map[string]string{"kubeconfig": text}}
 		secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: group.SecretNamespace, Name: group.SecretName}}
 		k := fake.NewClientBuilder().WithObjects(info, secret).Build()
-		if err := h.Files.WriteFile(vip.ManifestFile, []byte("x"), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		if err := dissolve(t.Context(), m, k, workflow.Discard{}); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, h.Files.WriteFile(vip.ManifestFile, []byte("x"), 0o600))
+		require.NoError(t, dissolve(t.Context(), m, k, workflow.Discard{}))
 		err := k.Get(t.Context(), client.ObjectKeyFromObject(secret), secret)
 		if h.Files.Exists(vip.ManifestFile) != stays || (err == nil) != stays {
 			t.Errorf("%s: the manifest is there: %t, the settings: %v", text, h.Files.Exists(vip.ManifestFile), err)
@@ -200,9 +183,7 @@ func TestLostWrites(t *testing.T) {
 	}))
 	defer server.Close()
 	w, err := newWriter(&rest.Config{}, "unused")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	w.url = server.URL + "/api/v1/namespaces/kube-system/configmaps/ocadm-ha-test"
 	for n := range 3 {
 		refuse = n == 1
@@ -253,9 +234,7 @@ func TestClean(t *testing.T) {
 	if left, err := x.left(t.Context()); !left || err != nil {
 		t.Fatal(left, err)
 	}
-	if err := x.clean(t.Context(), quiet{}); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, x.clean(t.Context(), quiet{}))
 	if left, err := x.left(t.Context()); left || err != nil {
 		t.Error(left, err)
 	}
@@ -270,14 +249,10 @@ func controlPlane(t *testing.T, endpoint string) *host.Host {
 	cfg := config.Default()
 	cfg.Node.Name, cfg.Node.AdvertiseAddress, cfg.Node.IP = "node1", "10.0.0.1", "10.0.0.1"
 	h, err := host.Fake(t.Context(), t.TempDir(), &cfg, &host.Recorder{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	const etcd = "spec:\n  containers:\n  - name: etcd\n    command: [etcd, --name=node1, --data-dir=/var/lib/etcd, --advertise-client-urls=https://10.0.0.1:2379," +
 		" --initial-advertise-peer-urls=https://10.0.0.1:2380]\n"
-	if err := h.Files.WriteFile("/etc/kubernetes/manifests/etcd.yaml", []byte(etcd), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, h.Files.WriteFile("/etc/kubernetes/manifests/etcd.yaml", []byte(etcd), 0o600))
 	k := fake.NewClientBuilder().WithObjects(&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "kubeadm-config"},
 		Data: map[string]string{"ClusterConfiguration": "controlPlaneEndpoint: " + endpoint + "\n"}}).Build()
 	h.Kube = func(context.Context) (client.WithWatch, error) { return k, nil }
@@ -331,14 +306,10 @@ func TestEnableBehindUFW(t *testing.T) {
 func TestEnabledFiles(t *testing.T) {
 	h := controlPlane(t, "10.0.0.1:6443")
 	for _, f := range []string{"admin.conf", "super-admin.conf", "kubelet.conf"} {
-		if err := h.Files.WriteFile("/etc/kubernetes/"+f, []byte("server: https://10.0.0.1:6443\nother: 10.0.0.1:2379 10.0.0.1:64430\n"), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, h.Files.WriteFile("/etc/kubernetes/"+f, []byte("server: https://10.0.0.1:6443\nother: 10.0.0.1:2379 10.0.0.1:64430\n"), 0o600))
 	}
 	m, err := BeginEnable(t.Context(), h, "10.0.0.100", "")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	files := m.Kubeconfigs()
 	if len(files) != 2 || string(files[0].Data) != "server: https://10.0.0.100:6443\nother: 10.0.0.1:2379 10.0.0.1:64430\n" {
 		t.Errorf("%s", files[0].Data)
@@ -355,14 +326,10 @@ func TestEnabledFiles(t *testing.T) {
 func TestEnableUsesImagesOfTheCluster(t *testing.T) {
 	h := controlPlane(t, "10.0.0.1:6443")
 	k, err := h.Kube(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	settings := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: cluster.DefaultNamespace, Name: cluster.SettingsName},
 		Data: map[string]string{"cloud.yaml": "imageRepository: registry.example.org/onecloud\n"}}
-	if err := k.Create(t.Context(), settings); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, k.Create(t.Context(), settings))
 	if _, err := BeginEnable(t.Context(), h, "10.0.0.100", ""); err != nil {
 		t.Fatal(err)
 	}

@@ -17,6 +17,7 @@ import (
 	"yunion.io/x/ocadm/internal/kube"
 	"yunion.io/x/ocadm/phases/config"
 	"yunion.io/x/ocadm/phases/host"
+	"yunion.io/x/ocadm/test/require"
 )
 
 // onThree returns a test on node1 of three control-plane nodes. CoreDNS runs on node1.
@@ -37,9 +38,7 @@ func onThree(t *testing.T) *Test {
 	cfg := config.Default()
 	cfg.Node.Name = "node1"
 	h, err := host.Fake(t.Context(), t.TempDir(), &cfg, &host.Recorder{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return &Test{Host: h, K: fake.NewClientBuilder().WithScheme(kube.Scheme()).WithObjects(has...).Build()}
 }
 
@@ -75,9 +74,7 @@ func TestNotCutOff(t *testing.T) {
 		x := onThree(t)
 		x.Outcomes, x.Cut, x.Host.Files.DryRun = c.done, c.cut, c.dry
 		got, err := x.NotCutOff(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		if diff := cmp.Diff(c.want, got); diff != "" {
 			t.Errorf("%s: %s", name, diff)
 		}

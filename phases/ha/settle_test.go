@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"yunion.io/x/ocadm/internal/workflow"
+	"yunion.io/x/ocadm/test/require"
 )
 
 func pod(name string, ready corev1.ConditionStatus) corev1.Pod {
@@ -49,9 +50,7 @@ func TestSettle(t *testing.T) {
 					t.Fatal(err)
 				}
 				begun := time.Now()
-				if err := test.settle(t.Context(), workflow.Discard{}); err != nil {
-					t.Fatal(err)
-				}
+				require.NoError(t, test.settle(t.Context(), workflow.Discard{}))
 				if took := time.Since(begun); took != tt.took {
 					t.Errorf("took %s, want %s", took, tt.took)
 				}

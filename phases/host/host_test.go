@@ -15,6 +15,7 @@ import (
 
 	"yunion.io/x/ocadm/internal/exec"
 	"yunion.io/x/ocadm/phases/config"
+	"yunion.io/x/ocadm/test/require"
 )
 
 func fake(t *testing.T, root string, dryRun bool) *Host {
@@ -22,9 +23,7 @@ func fake(t *testing.T, root string, dryRun bool) *Host {
 	c := &config.Config{}
 	c.Run.DryRun = dryRun
 	h, err := Fake(t.Context(), root, c, &Recorder{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return h
 }
 
@@ -50,22 +49,16 @@ func tree(t *testing.T, root string) []string {
 		out = append(out, rel)
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return out
 }
 
 func TestWriteIsRecordedAndReverted(t *testing.T) {
 	root := t.TempDir()
 	for _, d := range []string{"etc", "var/lib"} {
-		if err := os.MkdirAll(filepath.Join(root, d), 0o755); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, os.MkdirAll(filepath.Join(root, d), 0o755))
 	}
-	if err := os.WriteFile(filepath.Join(root, "etc/theirs"), []byte("before"), 0o640); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.WriteFile(filepath.Join(root, "etc/theirs"), []byte("before"), 0o640))
 	before := tree(t, root)
 	h := fake(t, root, false)
 	for _, step := range []struct {
@@ -104,25 +97,15 @@ func TestWriteIsRecordedAndReverted(t *testing.T) {
 func TestUndoWithoutTheCopy(t *testing.T) {
 	const name = "/etc/app.conf"
 	h, err := Fake(t.Context(), t.TempDir(), &config.Config{}, &Recorder{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := (Files{Root: h.Files.Root}).WriteFile(name, []byte("theirs"), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	if err := h.Files.WriteFile(name, []byte("ours"), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	if err := h.Files.RemoveAll(backupDir); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
+	require.NoError(t, (Files{Root: h.Files.Root}).WriteFile(name, []byte("theirs"), 0o644))
+	require.NoError(t, h.Files.WriteFile(name, []byte("ours"), 0o644))
+	require.NoError(t, h.Files.RemoveAll(backupDir))
 	e, _ := h.Ledger.Get(KindFile, name)
 	if err := h.Files.Undo(e); err == nil || !strings.Contains(err.Error(), "move the file away") || !h.Files.Exists(name) {
 		t.Errorf("with the file: %v", err)
 	}
-	if err := h.Files.Remove(name); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, h.Files.Remove(name))
 	if err := h.Files.Undo(e); err != nil || h.Ledger.Has(KindFile, name) {
 		t.Errorf("without it: %v", err)
 	}
@@ -133,9 +116,7 @@ func TestWritesAreOnTheDisk(t *testing.T) {
 	h := fake(t, t.TempDir(), false)
 	var synced []string
 	h.Files.synced = func(name string) { synced = append(synced, strings.TrimPrefix(name, h.Files.Root)) }
-	if err := h.Files.WriteFrom("/opt/cni/bin/bridge", strings.NewReader("a large program"), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, h.Files.WriteFrom("/opt/cni/bin/bridge", strings.NewReader("a large program"), 0o755))
 	if d := cmp.Diff([]string{"/opt/cni/bin/.bridge.ocadm", "/opt/cni/bin"}, synced); d != "" {
 		t.Errorf("(-want +got):\n%s", d)
 	}
@@ -163,22 +144,16 @@ func TestPartialFileIsReverted(t *testing.T) {
 	killed := func() {
 		t.Helper()
 		_ = h.Files.WriteFrom("/usr/local/bin/kubelet", iotest.ErrReader(errors.New("killed")), 0o755)
-		if err := os.WriteFile(half, []byte("ha"), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, os.WriteFile(half, []byte("ha"), 0o600))
 	}
 	killed()
-	if err := h.Files.WriteFrom("/usr/local/bin/kubelet", strings.NewReader("whole"), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, h.Files.WriteFrom("/usr/local/bin/kubelet", strings.NewReader("whole"), 0o755))
 	if _, err := os.Stat(half); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("the half file is there after a write: %v", err)
 	}
 	killed()
 	for _, e := range h.Ledger.Created() {
-		if err := h.Files.Undo(e); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, h.Files.Undo(e))
 	}
 	if _, err := os.Stat(filepath.Join(root, "usr")); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("left: %v", tree(t, root))
@@ -187,15 +162,9 @@ func TestPartialFileIsReverted(t *testing.T) {
 
 func TestPartialFileIsRemovedWithTheFile(t *testing.T) {
 	f := Files{Root: t.TempDir()}
-	if err := f.Replace("/a/record.json", []byte("{}"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(Unfinished(f.Path("/a/record.json")), []byte("{"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := f.Remove("/a/record.json"); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, f.Replace("/a/record.json", []byte("{}"), 0o600))
+	require.NoError(t, os.WriteFile(Unfinished(f.Path("/a/record.json")), []byte("{"), 0o600))
+	require.NoError(t, f.Remove("/a/record.json"))
 	if left, err := f.ReadDir("/a"); err != nil || len(left) != 0 {
 		t.Errorf("%v, %v", left, err)
 	}
@@ -203,9 +172,7 @@ func TestPartialFileIsRemovedWithTheFile(t *testing.T) {
 
 func TestDryRunCannotChangeAnything(t *testing.T) {
 	root := t.TempDir()
-	if err := os.WriteFile(filepath.Join(root, "file"), []byte("x"), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.WriteFile(filepath.Join(root, "file"), []byte("x"), 0o644))
 	before := tree(t, root)
 	h := fake(t, root, true)
 	for name, f := range map[string]func() error{
@@ -242,25 +209,17 @@ func TestLedgerSurvivesACrash(t *testing.T) {
 	root := t.TempDir()
 	h := fake(t, root, false)
 	for _, n := range []string{"one", "two"} {
-		if err := h.Ledger.Record(Entry{Kind: KindUnit, Name: n, Op: Created}); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, h.Ledger.Record(Entry{Kind: KindUnit, Name: n, Op: Created}))
 	}
 	path := h.Files.Path(LedgerFile)
 	raw, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(path, raw[:len(raw)-10], 0o600); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(path, raw[:len(raw)-10], 0o600))
 	h = fake(t, root, false)
 	if h.Ledger.Has(KindUnit, "two") || !h.Ledger.Has(KindUnit, "one") {
 		t.Error("want the first note and not the torn one")
 	}
-	if err := h.Ledger.Record(Entry{Kind: KindUnit, Name: "three", Op: Created}); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, h.Ledger.Record(Entry{Kind: KindUnit, Name: "three", Op: Created}))
 	var names []string
 	for _, e := range fake(t, root, false).Ledger.Created() {
 		names = append(names, e.Name)
@@ -286,9 +245,7 @@ func TestFacts(t *testing.T) {
 		"usr/bin/kubelet":                         "",
 	} {
 		p := filepath.Join(root, name)
-		if err := errors.Join(os.MkdirAll(filepath.Dir(p), 0o755), os.WriteFile(p, []byte(data), 0o755)); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, errors.Join(os.MkdirAll(filepath.Dir(p), 0o755), os.WriteFile(p, []byte(data), 0o755)))
 	}
 	rec := &Recorder{Answer: func(exec.Command) (exec.Result, error) { return exec.Result{Stdout: "Kubernetes v1.36.3\n"}, nil }}
 	got := Gather(t.Context(), Files{Root: root}, rec)
@@ -342,9 +299,7 @@ func TestDryRunMayLook(t *testing.T) {
 func TestMkdirInTheWayOfOthers(t *testing.T) {
 	root := t.TempDir()
 	h := fake(t, root, false)
-	if err := errors.Join(os.WriteFile(filepath.Join(root, "file"), []byte("x"), 0o644), os.Symlink("/disk/that/is/not/mounted", filepath.Join(root, "link"))); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, errors.Join(os.WriteFile(filepath.Join(root, "file"), []byte("x"), 0o644), os.Symlink("/disk/that/is/not/mounted", filepath.Join(root, "link"))))
 	before := tree(t, root+"/file")
 	for _, name := range []string{"/file", "/link", "/link/below"} {
 		if err := h.Files.Mkdir(name, 0o755); err == nil {

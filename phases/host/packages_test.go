@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"yunion.io/x/ocadm/internal/exec"
+	"yunion.io/x/ocadm/test/require"
 )
 
 // Each os-release holds the relevant lines of a real one; managers are the package managers on the machine.
@@ -38,13 +39,9 @@ func TestPackagesPerDistribution(t *testing.T) {
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			files := Files{Root: t.TempDir()}
-			if err := files.WriteFile("/etc/os-release", []byte(tt.release), 0o644); err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, files.WriteFile("/etc/os-release", []byte(tt.release), 0o644))
 			if tt.managers != "" {
-				if err := files.WriteFile("/usr/bin/"+tt.managers, nil, 0o755); err != nil {
-					t.Fatal(err)
-				}
+				require.NoError(t, files.WriteFile("/usr/bin/"+tt.managers, nil, 0o755))
 			}
 			run := &Recorder{Answer: func(exec.Command) (exec.Result, error) { return exec.Result{}, nil }}
 			os := Gather(t.Context(), files, run).OS

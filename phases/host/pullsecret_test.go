@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"yunion.io/x/ocadm/internal/kube"
+	"yunion.io/x/ocadm/test/require"
 )
 
 func TestWithPullSecret(t *testing.T) {
@@ -29,16 +30,12 @@ metadata: {name: c, namespace: one}
 spec: {template: {spec: {containers: []}}}
 `
 	objs, err := kube.Decode([]byte(text))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if same, err := WithPullSecret("", objs); err != nil || len(same) != 3 || strings.Contains(describe(same), "imagePullSecrets") {
 		t.Errorf("without credentials: %v, %v", same, err)
 	}
 	objs, err = WithPullSecret(`{"auths":{"r":{"auth":"canary"}}}`, objs)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if d := cmp.Diff("ConfigMap empty/a; DaemonSet one/b imagePullSecrets ocadm-registry; Deployment one/c imagePullSecrets ocadm-registry; Secret one/ocadm-registry", describe(objs)); d != "" {
 		t.Errorf("(-want +got):\n%s", d)
 	}

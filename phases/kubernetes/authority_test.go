@@ -18,6 +18,7 @@ import (
 
 	"yunion.io/x/ocadm/internal/workflow"
 	"yunion.io/x/ocadm/phases/host"
+	"yunion.io/x/ocadm/test/require"
 )
 
 const managerManifest = "spec:\n  containers:\n  - command:\n    - kube-controller-manager\n    - --client-ca-file=/etc/kubernetes/pki/ca.crt\n" +
@@ -36,13 +37,9 @@ func rotating(t *testing.T) (*host.Host, map[string]Trust) {
 	}
 	for _, name := range []string{ClusterAuthority, FrontProxyAuthority, EtcdAuthority} {
 		before, beforeKey, err := Authority(h, name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		after, afterKey, err := NewAuthority(h, name, "1", time.Now())
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		stages["trust"].Certs[name], stages["trust"].Keys[name] = slices.Concat(before, after), beforeKey
 		stages["sign"].Certs[name], stages["sign"].Keys[name] = slices.Concat(after, before), afterKey
 		stages["drop"].Certs[name], stages["drop"].Keys[name] = after, afterKey
@@ -52,9 +49,7 @@ func rotating(t *testing.T) (*host.Host, map[string]Trust) {
 		}
 	}
 	other, _, err := NewAuthority(h, FrontProxyAuthority, "another cluster", time.Now())
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	kubeconfigOf(t, h, "/etc/kubernetes/other.conf", other)
 	return h, stages
 }
@@ -63,14 +58,10 @@ func kubeconfigOf(t *testing.T, h *host.Host, file string, authority []byte) {
 	t.Helper()
 	kc, err := clientcmd.Load([]byte("apiVersion: v1\nkind: Config\ncurrent-context: c\ncontexts: [{name: c, context: {cluster: k, user: u}}]\nclusters: [{name: k, cluster: {server: https://h}}]\n" +
 		"users: [{name: u, user: {token: t}}]\n"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	kc.Clusters["k"].CertificateAuthorityData = authority
 	raw, err := clientcmd.Write(*kc)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	write(t, h, file, string(raw))
 }
 
@@ -87,9 +78,7 @@ func take(t *testing.T, h *host.Host, tr Trust) {
 			func() error { return WriteAuthorities(h, silent{}, tr) }, func() error { return WriteKubeconfigs(h, silent{}, tr) },
 			func() error { return SignAgain(t.Context(), h, silent{}, tr) }, func() error { return WriteSigner(h, silent{}, tr) }, func() error { return RemoveSigner(h, silent{}, tr) },
 		} {
-			if err := do(); err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, do())
 		}
 		files, err := AuthoritiesTodo(h, tr)
 		configs, cerr := KubeconfigsTodo(h, tr)
@@ -139,9 +128,7 @@ func TestAuthorities(t *testing.T) {
 		for file, authority := range map[string]string{pkiDir + "/apiserver.crt": "ca", pkiDir + "/front-proxy-client.crt": "front-proxy-ca", pkiDir + "/etcd/server.crt": "etcd/ca",
 			kubeletClientPEM: "ca"} {
 			cert, err := readCertificate(h, file)
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			if good, err := signedByFirst(h, cert, authority); err != nil || !good {
 				t.Errorf("%s: %s is signed by another authority, %v", c.stage, file, err)
 			}
@@ -196,13 +183,9 @@ func TestAuthoritiesBack(t *testing.T) {
 	h, stages := rotating(t)
 	before, _ := h.Files.ReadFile(pkiDir + "/ca.crt")
 	old, key, err := Authority(h, ClusterAuthority)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	oldProxy, proxyKey, err := Authority(h, FrontProxyAuthority)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	take(t, h, stages["trust"])
 	take(t, h, stages["sign"])
 	take(t, h, stages["trust"]) // the old one signs again
@@ -216,9 +199,7 @@ func TestAuthoritiesBack(t *testing.T) {
 func TestLeft(t *testing.T) {
 	h, stages := rotating(t)
 	old, _, err := Authority(h, ClusterAuthority)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	pem := h.Files.Text(pkiDir + "/apiserver.crt") // any certificate that it signed
 	config := func(file, cert string) {
 		write(t, h, file, "apiVersion: v1\nkind: Config\nusers: [{name: u, user: {client-certificate: "+cert+"}}]\n")
@@ -268,13 +249,9 @@ func TestStagesOfAuthorities(t *testing.T) {
 		}
 		for _, name := range []string{ClusterAuthority, FrontProxyAuthority, EtcdAuthority} {
 			signs, key, err := Authority(h, name)
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			next, nextKey, err := NewAuthority(h, name, "2", time.Now())
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			renewed["trust"].Certs[name], renewed["trust"].Keys[name] = slices.Concat(signs, next), key
 			renewed["sign"].Certs[name], renewed["sign"].Keys[name] = slices.Concat(next, signs), nextKey
 			renewed["drop"].Certs[name], renewed["drop"].Keys[name] = next, nextKey
@@ -316,9 +293,7 @@ func TestSignAgainAfterPowerCut(t *testing.T) {
 func TestAuthoritiesOfAStoppedControlPlane(t *testing.T) {
 	h, stages := rotating(t)
 	write(t, h, stopped(constants.KubeAPIServer), "x")
-	if err := h.Files.Remove(manifest(constants.KubeAPIServer)); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, h.Files.Remove(manifest(constants.KubeAPIServer)))
 	todo, err := AuthoritiesTodo(h, stages["sign"])
 	if err != nil || !slices.Contains(todo, "write "+pkiDir+"/ca.key") {
 		t.Errorf("%v, %v", todo, err)

@@ -19,6 +19,7 @@ import (
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/internal/workflow"
 	"yunion.io/x/ocadm/phases/host"
+	"yunion.io/x/ocadm/test/require"
 )
 
 type reporter struct {
@@ -34,17 +35,13 @@ func fakeHost(t *testing.T, rec *host.Recorder) *host.Host {
 		rec = &host.Recorder{}
 	}
 	h, err := host.Fake(t.Context(), t.TempDir(), testConfig(), rec)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return h
 }
 
 func write(t *testing.T, h *host.Host, name, data string) {
 	t.Helper()
-	if err := h.Files.WriteFile(name, []byte(data), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, h.Files.WriteFile(name, []byte(data), 0o600))
 }
 
 type pair struct {
@@ -56,18 +53,14 @@ type pair struct {
 func (p pair) keyPEM(t *testing.T) string {
 	t.Helper()
 	der, err := x509.MarshalECPrivateKey(p.key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return string(pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: der}))
 }
 
 func issue(t *testing.T, ca *pair, notAfter time.Time, names ...string) pair {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	tmpl := &x509.Certificate{
 		SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: pkix.Name{CommonName: "test"},
 		NotBefore: time.Now().Add(-48 * time.Hour), NotAfter: notAfter, KeyUsage: x509.KeyUsageDigitalSignature,
@@ -86,13 +79,9 @@ func issue(t *testing.T, ca *pair, notAfter time.Time, names ...string) pair {
 		parent, signer = ca.cert, ca.key
 	}
 	der, err := x509.CreateCertificate(rand.Reader, tmpl, parent, key.Public(), signer)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	cert, err := x509.ParseCertificate(der)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return pair{cert, key, string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}))}
 }
 
@@ -127,16 +116,12 @@ func TestCertificateProblems(t *testing.T) {
 				write(t, h, pkiDir+"/apiserver.key", tt.key)
 			}
 			got, err := apiserver.problem(h, time.Now())
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			if tt.want == "" && got != "" || !strings.Contains(got, tt.want) {
 				t.Fatalf("problem %q, want %q", got, tt.want)
 			}
 			// Running the phase must first remove what kubeadm would reject or keep, and nothing else.
-			if err := apiserver.clear(h, &reporter{}, tt.changed); err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, apiserver.clear(h, &reporter{}, tt.changed))
 			if gone := !h.Files.Exists(pkiDir + "/apiserver.crt"); gone != tt.gone {
 				t.Errorf("gone is %t", gone)
 			}
@@ -156,18 +141,14 @@ func TestPhaseIsDone(t *testing.T) {
 	}
 	write(t, h, "/etc/x", "")
 	done(false, "interrupted before its end was noted")
-	if err := files.Run(t.Context(), h, &reporter{}); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, files.Run(t.Context(), h, &reporter{}))
 	done(true, "run")
 	h.Config.Cluster.Token = "abcdef.0123456789abcdef"
 	done(true, "another token")
 	h.Config.Cluster.APIServerCertExtraSANs = []string{"api.example.org"}
 	done(false, "a different configuration")
 	h.Config.Cluster.APIServerCertExtraSANs = nil
-	if err := h.Files.Remove("/etc/x"); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, h.Files.Remove("/etc/x"))
 	done(false, "its output is gone")
 }
 

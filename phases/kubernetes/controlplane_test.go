@@ -24,6 +24,7 @@ import (
 	"yunion.io/x/ocadm/internal/exec"
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/phases/host"
+	"yunion.io/x/ocadm/test/require"
 )
 
 const testKey = "00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff"
@@ -114,13 +115,9 @@ func TestCheckControlPlaneJoin(t *testing.T) {
 	ca := issue(t, nil, later)
 	server := issue(t, &ca, later, "127.0.0.1")
 	key, err := hex.DecodeString(testKey)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	sealed, err := cryptoutil.EncryptBytes([]byte(ca.pem), key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	kept := map[string][]byte{"ca.crt": sealed}
 	for name, tt := range map[string]struct {
 		certs  map[string][]byte

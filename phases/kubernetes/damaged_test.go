@@ -12,6 +12,7 @@ import (
 
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/internal/workflow"
+	"yunion.io/x/ocadm/test/require"
 )
 
 // Kubelet files that a power cut emptied are recreated without losing anything else.
@@ -23,9 +24,7 @@ func TestRenewDamagedKubelet(t *testing.T) {
 	write(t, h, kubeletServing, "")
 	write(t, h, kubeletServingKey, "")
 	list, err := Certificates(h, time.Now(), 30*day)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if got := finding.Of(Expiry(list, "node1")); len(got) != 1 || got[0].Code != "OCA-4422" || !strings.HasPrefix(got[0].Remedy, "ocadm certs renew") || len(got[0].Evidence) != 2 {
 		t.Errorf("%+v", got)
 	}
@@ -33,12 +32,8 @@ func TestRenewDamagedKubelet(t *testing.T) {
 		t.Errorf("the operator would renew %+v, %v", due, err)
 	}
 	n, err := PlanRenewal(t.Context(), h, time.Now(), 30*day, false)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := renewKubelet(t.Context(), n, workflow.Discard{}); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
+	require.NoError(t, renewKubelet(t.Context(), n, workflow.Discard{}))
 	cert, err := readCertificate(h, kubeletClientPEM)
 	if err != nil || cert.Subject.CommonName != "system:node:node1" || !slices.Equal(cert.Subject.Organization, []string{"system:nodes"}) {
 		t.Errorf("the kubelet's: %+v, %v", cert, err)

@@ -20,6 +20,7 @@ import (
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/internal/kube"
 	"yunion.io/x/ocadm/phases/host"
+	"yunion.io/x/ocadm/test/require"
 )
 
 // A worker that was off when its kubelet's certificate expired joins again with the same command and a new token, without a reset. Each phase about the
@@ -60,12 +61,8 @@ func TestJoinAgainAfterExpiry(t *testing.T) {
 			t.Errorf("phase %s is skipped, and the certificate has ended", name)
 		}
 	}
-	if err := phase("kubeadm-config").Run(t.Context(), h, &reporter{}); err != nil {
-		t.Fatal(err)
-	}
-	if err := phase("kubelet-start").Run(t.Context(), h, &reporter{}); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, phase("kubeadm-config").Run(t.Context(), h, &reporter{}))
+	require.NoError(t, phase("kubelet-start").Run(t.Context(), h, &reporter{}))
 	if h.Files.Text(KubeletKubeconfig) != kubeconfig || h.Files.Text(pkiDir+"/ca.crt") != ca.pem {
 		t.Error("what the node is was removed")
 	}

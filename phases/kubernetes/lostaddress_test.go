@@ -16,6 +16,8 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
 	"k8s.io/kubernetes/cmd/kubeadm/app/constants"
+
+	"yunion.io/x/ocadm/test/require"
 )
 
 // lonely is the API of an etcd's only member.
@@ -47,9 +49,7 @@ func TestMemberOfALostAddress(t *testing.T) {
 	write(t, h, etcdClientCert+".crt", client.pem)
 	write(t, h, etcdClientCert+".key", client.keyPEM(t))
 	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	port := l.Addr().(*net.TCPAddr).Port
 	member := &lonely{peer: "https://" + lost + ":2380", client: fmt.Sprintf("https://%s:%d", lost, port)}
 	roots := x509.NewCertPool()
@@ -77,17 +77,11 @@ func TestMemberOfALostAddress(t *testing.T) {
 // Only this machine's member counts, not that of another machine that has the address now.
 func TestAccepts(t *testing.T) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer ln.Close()
 	gone, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := gone.Close(); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
+	require.NoError(t, gone.Close())
 	here, nowhere := ln.Addr().String(), gone.Addr().String()
 	for name, c := range map[string]struct {
 		loopback, advertised string

@@ -14,6 +14,7 @@ import (
 
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/phases/config"
+	"yunion.io/x/ocadm/test/require"
 )
 
 const discoveryText = `apiVersion: v1
@@ -36,9 +37,7 @@ func TestMemberByDiscoveryFile(t *testing.T) {
 	put := func(name, text string) string {
 		t.Helper()
 		file := filepath.Join(dir, name)
-		if err := os.WriteFile(file, []byte(strings.ReplaceAll(text, "SERVER", s.Listener.Addr().String())), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, os.WriteFile(file, []byte(strings.ReplaceAll(text, "SERVER", s.Listener.Addr().String())), 0o600))
 		return file
 	}
 	put("ca.crt", ca.pem)

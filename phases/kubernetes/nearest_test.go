@@ -20,6 +20,7 @@ import (
 	"yunion.io/x/ocadm/internal/pki"
 	"yunion.io/x/ocadm/phases/config"
 	"yunion.io/x/ocadm/phases/host"
+	"yunion.io/x/ocadm/test/require"
 )
 
 // apiServerOf returns an API server whose certificate a CA has signed; it answers every request with a status.
@@ -28,9 +29,7 @@ func apiServerOf(t *testing.T, ca pki.Pair, status int) *httptest.Server {
 	now := time.Now()
 	pair, err := pki.Issue(ca, pki.Request{CommonName: "kube-apiserver", IPs: []net.IP{net.IPv4(127, 0, 0, 1)}, NotBefore: now.Add(-time.Hour), NotAfter: now.Add(time.Hour),
 		Usage: pki.Server})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(status) }))
 	s.TLS = &tls.Config{Certificates: []tls.Certificate{{Certificate: [][]byte{pair.Cert.Raw}, PrivateKey: pair.Key}}}
 	s.Config.ErrorLog = log.New(io.Discard, "", 0) // clients that trust another CA
@@ -45,9 +44,7 @@ func TestNearestAPI(t *testing.T) {
 	now := time.Now()
 	authority := func(name string) pki.Pair {
 		ca, err := pki.NewCA(now.Add(-time.Hour), name, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		return ca
 	}
 	ca, foreign := authority("kubernetes"), authority("kubernetes")
@@ -71,9 +68,7 @@ func TestNearestAPI(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			cfg := config.Default()
 			h, err := host.Fake(t.Context(), t.TempDir(), &cfg, &host.Recorder{})
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			at := c.own.Listener.Addr().String()
 			write(t, h, manifest("kube-apiserver"), fmt.Sprintf(`{"metadata":{"annotations":{"kubeadm.kubernetes.io/kube-apiserver.advertise-address.endpoint":%q}}}`, at))
 			write(t, h, AdminKubeconfig, fmt.Sprintf(`{"apiVersion":"v1","kind":"Config","clusters":[{"name":"c","cluster":{"server":%q,"certificate-authority-data":%q}}],

@@ -12,6 +12,7 @@ import (
 
 	"yunion.io/x/ocadm/internal/etcd"
 	"yunion.io/x/ocadm/phases/host"
+	"yunion.io/x/ocadm/test/require"
 )
 
 // The files that etcd and the kubelet need to start are replaced atomically: a half-written or empty file after a power cut would keep the machine from
@@ -41,20 +42,14 @@ func TestReplacedAsAWhole(t *testing.T) {
 		"the serving certificate of the kubelet": {kubeletServing, kubeletServing, func(h *host.Host) error { return signKubeletServing(h, now) }},
 	} {
 		before, err := os.Stat(h.Files.Path(c.was))
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		open, err := os.Open(h.Files.Path(c.was)) // so that its inode is not reused
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		if err := c.replace(h); err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
 		after, err := os.Stat(h.Files.Path(c.is))
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		if os.SameFile(before, after) || after.Size() == 0 {
 			t.Errorf("%s is written in its place", name)
 		}

@@ -19,6 +19,7 @@ import (
 	"yunion.io/x/ocadm/internal/exec"
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/phases/host"
+	"yunion.io/x/ocadm/test/require"
 )
 
 func TestConfigPhaseIsIdempotentAndSecret(t *testing.T) {
@@ -26,9 +27,7 @@ func TestConfigPhaseIsIdempotentAndSecret(t *testing.T) {
 	h.Config.Cluster.Token = "abcdef.0123456789abcdef"
 	p := InitPhases(Order{})[0]
 	for range 2 {
-		if err := p.Run(t.Context(), h, &reporter{}); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, p.Run(t.Context(), h, &reporter{}))
 		if done, err := p.Check(t.Context(), h); !done || err != nil {
 			t.Fatalf("done %t, %v", done, err)
 		}
@@ -78,9 +77,7 @@ func TestKubeadmGetsNoProxy(t *testing.T) {
 		env = append([]string{"HTTPS_PROXY=http://u:canary@p", "http_proxy=http://p"}, c.Env...)
 		return exec.Result{}, nil
 	}})
-	if err := kubeadm(t.Context(), h, &reporter{}, "init"); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, kubeadm(t.Context(), h, &reporter{}, "init"))
 	last := map[string]string{}
 	for _, v := range env {
 		name, value, _ := strings.Cut(v, "=")
@@ -148,13 +145,9 @@ func TestControlPlaneHasBothLabels(t *testing.T) {
 	if done, err := mark.Check(t.Context(), h); done || err != nil {
 		t.Fatalf("without the older label: done %v, %v", done, err)
 	}
-	if err := mark.Run(t.Context(), h, &reporter{}); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, mark.Run(t.Context(), h, &reporter{}))
 	var got corev1.Node
-	if err := c.Get(t.Context(), client.ObjectKeyFromObject(node), &got); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, c.Get(t.Context(), client.ObjectKeyFromObject(node), &got))
 	if v, there := got.Labels["node-role.kubernetes.io/master"]; !there || v != "" {
 		t.Errorf("the node has the labels %v", got.Labels)
 	}
@@ -243,9 +236,7 @@ func TestComputeNodeNeedsNoSecondStart(t *testing.T) {
 	done := func() bool {
 		t.Helper()
 		is, err := start.Check(t.Context(), h)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		return is
 	}
 	if done() {
@@ -258,12 +249,8 @@ func TestComputeNodeNeedsNoSecondStart(t *testing.T) {
 		t.Error("a compute node starts its kubelet again")
 	}
 	former, err := digestAs(h, Worker, true)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := h.Ledger.Replace(host.Entry{Kind: host.KindPhase, Name: "kubeadm join phase kubelet-start", Op: host.Found, Detail: former}); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
+	require.NoError(t, h.Ledger.Replace(host.Entry{Kind: host.KindPhase, Name: "kubeadm join phase kubelet-start", Op: host.Found, Detail: former}))
 	if !done() {
 		t.Error("a compute node of an earlier release starts its kubelet again")
 	}

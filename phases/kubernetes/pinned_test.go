@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"yunion.io/x/ocadm/internal/pki"
+	"yunion.io/x/ocadm/test/require"
 )
 
 // A server is trusted only if it proves that the pinned CA signed its certificate for its address.
@@ -20,17 +21,13 @@ func TestPinnedTLS(t *testing.T) {
 	now := time.Now()
 	authority := func() pki.Pair {
 		ca, err := pki.NewCA(now, "ca", nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		return ca
 	}
 	ours, theirs := authority(), authority()
 	leaf := func(ca pki.Pair, address string, begin time.Time) pki.Pair {
 		p, err := pki.Issue(ca, pki.Request{CommonName: "x", IPs: []net.IP{net.ParseIP(address)}, Usage: pki.Server, NotBefore: begin, Small: true})
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		return p
 	}
 	const here = "127.0.0.1"

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/test/require"
 )
 
 func TestAutoProxyMode(t *testing.T) {
@@ -37,9 +38,7 @@ func TestEarlierProxyMode(t *testing.T) {
 		c := testConfig()
 		c.Cluster.ProxyMode = mode
 		raw, err := RenderInit(c)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		write(t, h, ConfigFile, string(raw))
 		if got := EarlierConfig(h).ProxyMode; got != mode {
 			t.Errorf("got %q, want %q", got, mode)
@@ -79,9 +78,7 @@ func TestFailure(t *testing.T) {
 	// A changed manifest makes another pod, whose count begins anew. The logs of the former one stay for a while.
 	former := time.Now().Add(-time.Hour)
 	for _, name := range []string{"0.log", "2.log"} {
-		if err := os.Chtimes(h.Files.Path(dir+name), former, former); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, os.Chtimes(h.Files.Path(dir+name), former, former))
 	}
 	write(t, h, podLogsDir+"/kube-system_kube-proxy-x7k2p_0a00/kube-proxy/0.log", "2026-11-22T08:00:00.1Z stderr F E1122 08:00:00.100000       1 run.go:72] \"command failed\" err=\"of the new one\"\n")
 	if line, restarts := Failure(h, "kube-system_kube-proxy-*", "kube-proxy"); !strings.Contains(line, "of the new one") || restarts != 0 {

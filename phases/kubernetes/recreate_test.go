@@ -18,6 +18,7 @@ import (
 	"yunion.io/x/ocadm/internal/workflow"
 	"yunion.io/x/ocadm/phases/config"
 	"yunion.io/x/ocadm/phases/host"
+	"yunion.io/x/ocadm/test/require"
 )
 
 const apiserverManifest = "spec: {containers: [{command: [kube-apiserver, --service-cluster-ip-range=10.120.0.0/16]}]}"
@@ -34,13 +35,9 @@ func soleControlPlane(t *testing.T) *host.Host {
 	init.Cluster.ServiceCIDR, init.Cluster.ServiceDNSDomain = "10.120.0.0/16", "cloud.test"
 	init.Cluster.ControlPlaneEndpoint, init.Cluster.APIServerCertExtraSANs = "127.0.0.1:1", []string{"api.example.org", "192.0.2.7"}
 	doc, err := RenderInit(&init)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	write(t, h, ConfigFile, string(doc))
-	if err := noteFinished(h, storeConfiguration().key(), ControlPlane); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, noteFinished(h, storeConfiguration().key(), ControlPlane))
 	here := config.Default()
 	here.Node.Name, here.Node.AdvertiseAddress, here.Node.BindPort = "node-1", "10.77.0.11", 6443
 	h.Config = &here
@@ -53,9 +50,7 @@ func recreatesKubeconfigs(t *testing.T, h *host.Host, files ...string) {
 		write(t, h, f, "")
 	}
 	n := &Renewal{Host: h, Within: 30 * day}
-	if err := renewControlPlane(t.Context(), n, workflow.Discard{}); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, renewControlPlane(t.Context(), n, workflow.Discard{}))
 }
 
 // Each control-plane certificate or key that a power cut emptied is recreated with the names from init; the others stay.
@@ -107,14 +102,10 @@ func likeInit(t *testing.T, h *host.Host, c certificate, made *x509.Certificate)
 	t.Helper()
 	n := clusterNames{endpoint: "127.0.0.1:1", services: "10.120.0.0/16", domain: "cloud.test", sans: []string{"api.example.org", "192.0.2.7"}}
 	want, err := n.asInternal(h)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	list := certs.GetDefaultCertList()
 	like, err := list[slices.IndexFunc(list, func(k *certs.KubeadmCert) bool { return k.Name == c.name })].GetConfig(want)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if made.Subject.CommonName != like.CommonName || !slices.Equal(made.Subject.Organization, like.Organization) || !slices.Equal(made.ExtKeyUsage, like.Usages) {
 		t.Errorf("%s: %v, %v", c.name, made.Subject, made.ExtKeyUsage)
 	}
@@ -172,18 +163,14 @@ func TestEmptyFilesOfAJoinedNode(t *testing.T) {
 		t.Errorf("the address of the cluster is not known: %v", err)
 	}
 	write(t, h, SuperAdminKubeconfig, "")
-	if err := errors.Join(h.Files.Remove(AdminKubeconfig), h.Files.Remove(SuperAdminKubeconfig)); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, errors.Join(h.Files.Remove(AdminKubeconfig), h.Files.Remove(SuperAdminKubeconfig)))
 	write(t, h, pkiDir+"/apiserver.crt", "")
 	if err := renewControlPlane(t.Context(), n, workflow.Discard{}); err == nil || !strings.Contains(err.Error(), "network of the services") {
 		t.Errorf("without the manifest: %v", err)
 	}
 	write(t, h, manifest(constants.KubeAPIServer), apiserverManifest)
 	write(t, h, KubeletConfigFile, "clusterDomain: cloud.test\n")
-	if err := renewControlPlane(t.Context(), n, workflow.Discard{}); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, renewControlPlane(t.Context(), n, workflow.Discard{}))
 	cert, err := readCertificate(h, pkiDir+"/apiserver.crt")
 	if err != nil || lacks(cert, []string{"node-1", "10.77.0.11", "10.120.0.1", "kubernetes.default.svc.cloud.test"}) || !n.recreated {
 		t.Errorf("%v %v, %v", cert.DNSNames, cert.IPAddresses, err)
@@ -221,16 +208,12 @@ func TestDamagedForTheOperatorAndRotations(t *testing.T) {
 	write(t, h, pkiDir+"/front-proxy-client.crt", "")
 	write(t, h, kubeletDir+"/pki/kubelet-client-old.pem", "")
 	n, err := PlanUnattended(h, time.Now(), time.Time{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if due, err := n.dueOf(kindControlPlane, kindKubeconfig, kindKubelet); err != nil || len(due) != 1 || due[0].Name != "front-proxy-client" {
 		t.Errorf("%+v, %v", due, err)
 	}
 	r, err := ReportCertificates(h, time.Now())
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if due, unable := r.Due(time.Now()), r.Unable(time.Now()); len(due) != 1 || due[0].Name != "front-proxy-client" || len(unable) != 1 || unable[0].Name != "kubelet-client" {
 		t.Errorf("due %v, unable %v", due, unable)
 	}

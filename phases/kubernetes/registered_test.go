@@ -8,6 +8,7 @@ import (
 
 	"yunion.io/x/ocadm/phases/config"
 	"yunion.io/x/ocadm/phases/host"
+	"yunion.io/x/ocadm/test/require"
 )
 
 func TestRegisteredAs(t *testing.T) {
@@ -20,9 +21,7 @@ func TestRegisteredAs(t *testing.T) {
 	want := Registered{Name: "chosen", CRISocket: "unix:///run/crio/crio.sock"}
 	for _, render := range []func(*config.Config) ([]byte, error){RenderInit, RenderJoin} {
 		raw, err := render(&c)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		write(t, h, ConfigFile, string(raw))
 		if got := RegisteredAs(h); got != want {
 			t.Errorf("%v, want %v", got, want)
@@ -40,9 +39,7 @@ func TestNamesOfTheFirstInit(t *testing.T) {
 		if names := EarlierConfig(h).Names; names != nil {
 			t.Errorf("%s: before they are stored: %v", name, names)
 		}
-		if err := h.Ledger.Record(host.Entry{Kind: host.KindPhase, Name: storeConfiguration().key(), Op: host.Found}); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, h.Ledger.Record(host.Entry{Kind: host.KindPhase, Name: storeConfiguration().key(), Op: host.Found}))
 		h.Config.Cluster.APIServerCertExtraSANs = append(flags, EarlierConfig(h).Names...)
 		if got := certSANs(h.Config); !slices.Equal(got, []string{"localhost", "127.0.0.1", "10.0.0.100", "api.example.org"}) {
 			t.Errorf("%s: %v", name, got)

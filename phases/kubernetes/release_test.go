@@ -9,13 +9,12 @@ import (
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/internal/version"
 	"yunion.io/x/ocadm/phases/host"
+	"yunion.io/x/ocadm/test/require"
 )
 
 func TestOtherRelease(t *testing.T) {
 	note := func(h *host.Host, name, v string) {
-		if err := h.Ledger.Record(host.Entry{Kind: host.KindRelease, Name: name, Op: host.Found, Detail: v}); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, h.Ledger.Record(host.Entry{Kind: host.KindRelease, Name: name, Op: host.Found, Detail: v}))
 	}
 	own := func(h *host.Host) { write(t, h, ConfigFile, "kind: JoinConfiguration\n") }
 	tests := map[string]struct {
@@ -25,9 +24,7 @@ func TestOtherRelease(t *testing.T) {
 		"fresh": {func(*host.Host) {}, ""},
 		"this release": {func(h *host.Host) {
 			own(h)
-			if err := noteRelease(h); err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, noteRelease(h))
 		}, ""},
 		"another ocadm with the same Kubernetes": {func(h *host.Host) {
 			own(h)
@@ -37,18 +34,14 @@ func TestOtherRelease(t *testing.T) {
 		"this release, after a reset of a node of another one that did not end": {func(h *host.Host) {
 			note(h, ocadmRelease, "v0.9.0")
 			note(h, kubernetesRelease, "v1.35.9")
-			if err := noteRelease(h); err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, noteRelease(h))
 			own(h)
 		}, ""},
 		"another one, although the phase that notes it was repeated": {func(h *host.Host) {
 			own(h)
 			note(h, ocadmRelease, "v0.9.0")
 			note(h, kubernetesRelease, version.Kubernetes)
-			if err := noteRelease(h); err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, noteRelease(h))
 		}, "it was installed by ocadm v0.9.0"},
 		"another Kubernetes": {func(h *host.Host) {
 			own(h)

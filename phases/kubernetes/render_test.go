@@ -16,6 +16,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"yunion.io/x/ocadm/phases/config"
+	"yunion.io/x/ocadm/test/require"
 )
 
 var update = flag.Bool("update", false, "rewrite the golden files")
@@ -24,14 +25,10 @@ func golden(t *testing.T, name string, got []byte) {
 	t.Helper()
 	file := filepath.Join("testdata", name)
 	if *update {
-		if err := os.WriteFile(file, got, 0o644); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, os.WriteFile(file, got, 0o644))
 	}
 	want, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if d := cmp.Diff(string(want), string(got)); d != "" {
 		t.Errorf("%s differs (-want +got):\n%s", file, d)
 	}
@@ -71,9 +68,7 @@ func TestRenderInit(t *testing.T) {
 			c := testConfig()
 			set(c)
 			got, err := RenderInit(c)
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			golden(t, name, got)
 			if again, _ := RenderInit(c); !bytes.Equal(got, again) {
 				t.Error("two renders differ")
@@ -95,13 +90,9 @@ func TestTokenForEver(t *testing.T) {
 	c := testConfig()
 	c.Cluster.TokenTTL = 0
 	raw, err := RenderInit(c)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	internal, err := configutil.BytesToInitConfiguration(raw, true)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if ttl := internal.BootstrapTokens[0].TTL; ttl == nil || ttl.Duration != 0 {
 		t.Errorf("the token lives for %v", ttl)
 	}
@@ -113,9 +104,7 @@ func TestNodeNetworksOfIPv6(t *testing.T) {
 	for pods, want := range map[string]string{"fd00:40::/56": "64", "fd00:40::/72": "80", "10.40.0.0/16": "24"} {
 		c.Cluster.PodNetworkCIDR = pods
 		k, err := clusterConfiguration(c)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		for _, a := range k.ControllerManager.ExtraArgs {
 			if strings.HasPrefix(a.Name, "node-cidr-mask-size") && a.Value != want {
 				t.Errorf("%s: --%s=%s, want %s", pods, a.Name, a.Value, want)
@@ -206,17 +195,13 @@ func TestRenderJoin(t *testing.T) {
 			}
 			set(c)
 			got, err := RenderJoin(c)
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			golden(t, name, got)
 			if c.Join.DiscoveryFile != "" {
 				return // kubeadm's loader requires the file to exist
 			}
 			file := filepath.Join(t.TempDir(), "join.yaml")
-			if err := os.WriteFile(file, got, 0o600); err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, os.WriteFile(file, got, 0o600))
 			if _, err := configutil.LoadJoinConfigurationFromFile(file, configutil.LoadOrDefaultConfigurationOptions{SkipCRIDetect: true}); err != nil {
 				t.Fatalf("kubeadm refuses the configuration: %v", err)
 			}
@@ -226,9 +211,7 @@ func TestRenderJoin(t *testing.T) {
 
 func TestImages(t *testing.T) {
 	got, err := Images(testConfig())
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	want := []string{
 		"registry.k8s.io/coredns/coredns:v1.14.2",
 		"registry.k8s.io/etcd:3.6.8-0",
@@ -244,9 +227,7 @@ func TestImages(t *testing.T) {
 	c := testConfig()
 	c.Cluster.ImageRepository = "registry.example.org/mirror"
 	got, err = WorkerImages(c)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	want = []string{
 		"registry.example.org/mirror/coredns:v1.14.2",
 		"registry.example.org/mirror/kube-proxy:v1.36.3",

@@ -26,6 +26,7 @@ import (
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/internal/workflow"
 	"yunion.io/x/ocadm/phases/host"
+	"yunion.io/x/ocadm/test/require"
 )
 
 const day = 24 * time.Hour
@@ -40,9 +41,7 @@ func controlPlaneEnding(t *testing.T, lasts time.Duration) *host.Host {
 		if err == nil {
 			err = pkiutil.WriteCertAndKey(dir, ca, cert, key)
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 	}
 	leafEnding(t, h, "apiserver", "ca", lasts)
 	leafEnding(t, h, "front-proxy-client", "front-proxy-ca", lasts)
@@ -55,43 +54,29 @@ func leafEnding(t *testing.T, h *host.Host, file, authority string, lasts time.D
 	t.Helper()
 	dir := h.Files.Path(pkiDir)
 	c, err := internalCluster(h.Config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	ca, key, err := certs.LoadCertificateAuthority(dir, authority)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	cert, private, err := pkiutil.NewCertAndKey(ca, key, &pkiutil.CertConfig{EncryptionAlgorithm: c.EncryptionAlgorithmType(), NotAfter: time.Now().Add(lasts), Config: certutil.Config{
 		CommonName: file, NotBefore: time.Now().Add(-30 * day), Usages: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}, AltNames: certutil.AltNames{DNSNames: []string{"node1"}}}})
 	if err == nil {
 		err = pkiutil.WriteCertAndKey(dir, file, cert, private)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 }
 
 // kubeletEnding creates the kubelet's certificate.
 func kubeletEnding(t *testing.T, h *host.Host, lasts time.Duration) {
 	t.Helper()
 	ca, key, err := certs.LoadCertificateAuthority(h.Files.Path(pkiDir), "ca")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	cert, private, err := pkiutil.NewCertAndKey(ca, key, &pkiutil.CertConfig{NotAfter: time.Now().Add(lasts), Config: certutil.Config{
 		CommonName: "system:node:node1", Organization: []string{"system:nodes"}, NotBefore: time.Now().Add(-30 * day), Usages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	raw, err := keyutil.MarshalPrivateKeyToPEM(private)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	write(t, h, kubeletDir+"/pki/kubelet-client-old.pem", string(pkiutil.EncodeCertPEM(cert))+string(raw))
-	if err := os.Symlink("kubelet-client-old.pem", h.Files.Path(kubeletClientPEM)); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.Symlink("kubelet-client-old.pem", h.Files.Path(kubeletClientPEM)))
 	write(t, h, KubeletKubeconfig, "client-certificate: "+kubeletClientPEM)
 }
 
@@ -105,9 +90,7 @@ func TestRenew(t *testing.T) {
 	steps := slices.DeleteFunc(RenewSteps(), func(s RenewStep) bool { return strings.HasPrefix(s.Name, "restart-") }) // they need a container runtime
 	for round, want := range []workflow.State{workflow.Done, workflow.Unchanged} {
 		res, err := workflow.Runner[*Renewal]{Plan: "certs renew", Phases: steps}.Run(t.Context(), n, workflow.Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		for _, s := range res.Steps {
 			if (s.Name == "certificates" || s.Name == "kubelet") && s.State != want {
 				t.Errorf("round %d: %s is %s", round, s.Name, s.State)
@@ -118,9 +101,7 @@ func TestRenew(t *testing.T) {
 	if err := Expiry(list, "node1"); err != nil {
 		t.Error(err)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	cert, err := readCertificate(h, pkiDir+"/apiserver.crt")
 	if err != nil || !slices.Equal(cert.DNSNames, []string{"node1"}) {
 		t.Errorf("the names of the API server's certificate: %v, %v", cert.DNSNames, err)
@@ -142,42 +123,30 @@ func TestRenew(t *testing.T) {
 func TestRenewForKeepsKeys(t *testing.T) {
 	h := controlPlaneEnding(t, day)
 	ca, key, err := certs.LoadCertificateAuthority(h.Files.Path(pkiDir), "ca")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	cert, private, err := pkiutil.NewCertAndKey(ca, key, &pkiutil.CertConfig{NotAfter: time.Now().Add(day), Config: certutil.Config{
 		CommonName: "system:kube-scheduler", Usages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	raw, err := keyutil.MarshalPrivateKeyToPEM(private)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	kc := clientcmdapi.NewConfig()
 	kc.Clusters["x"] = &clientcmdapi.Cluster{Server: "https://10.0.0.1:6443"}
 	kc.AuthInfos["x"] = &clientcmdapi.AuthInfo{ClientCertificateData: pkiutil.EncodeCertPEM(cert), ClientKeyData: raw}
 	kc.Contexts["x"], kc.CurrentContext = &clientcmdapi.Context{Cluster: "x", AuthInfo: "x"}, "x"
 	text, err := clientcmd.Write(*kc)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	const scheduler = kubernetesDir + "/scheduler.conf"
 	write(t, h, scheduler, string(text))
 	before := h.Files.Text(pkiDir + "/apiserver.key")
 	for _, pod := range []string{"kube-apiserver", "kube-scheduler"} {
-		if err := renewFor(t.Context(), h, &reporter{}, pod); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, renewFor(t.Context(), h, &reporter{}, pod))
 	}
 	pair, err := tls.LoadX509KeyPair(h.Files.Path(pkiDir+"/apiserver.crt"), h.Files.Path(pkiDir+"/apiserver.key"))
 	if err != nil || before != h.Files.Text(pkiDir+"/apiserver.key") || time.Until(pair.Leaf.NotAfter) < 300*day || !slices.Equal(pair.Leaf.DNSNames, []string{"node1"}) {
 		t.Errorf("the API server's certificate: %v", err)
 	}
 	_, user, err := loadKubeconfig(h, scheduler)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	pair, err = tls.X509KeyPair(user.ClientCertificateData, user.ClientKeyData)
 	if err != nil || !bytes.Equal(user.ClientKeyData, raw) || time.Until(pair.Leaf.NotAfter) < 300*day || pair.Leaf.Subject.CommonName != "system:kube-scheduler" {
 		t.Errorf("the scheduler's: %v", err)
@@ -190,13 +159,9 @@ func TestRenewNotAlone(t *testing.T) {
 	write(t, h, manifest("etcd"), `spec: {containers: [{command: [etcd, --name=a, "--initial-advertise-peer-urls=https://10.0.0.1:2380",
   "--advertise-client-urls=https://10.0.0.1:2379", --data-dir=/var/lib/etcd, "--initial-cluster=a=https://10.0.0.1:2380"]}]}`)
 	file := h.Files.Path("/var/lib/etcd/member/snap/db")
-	if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.MkdirAll(filepath.Dir(file), 0o700))
 	db, err := bolt.Open(file, 0o600, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	err = db.Update(func(tx *bolt.Tx) error {
 		b, err := tx.CreateBucket([]byte("members"))
 		for _, m := range []string{"1", "2"} {
@@ -204,9 +169,7 @@ func TestRenewNotAlone(t *testing.T) {
 		}
 		return err
 	})
-	if err := errors.Join(err, db.Close()); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, errors.Join(err, db.Close()))
 	if n, err := PlanRenewal(t.Context(), h, time.Now(), 30*day, false); err != nil || n.Alone {
 		t.Errorf("%+v, %v", n, err)
 	}
@@ -218,18 +181,12 @@ func TestRenewAll(t *testing.T) {
 	// No matter how late in the life of the process.
 	begun := time.Now().Add(10 * time.Minute)
 	n, err := PlanRenewal(t.Context(), h, begun, 30*day, true)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if left, err := n.lines(kindControlPlane); err != nil || len(left) != 2 {
 		t.Errorf("to renew: %v, %v", left, err)
 	}
-	if err := RenewSteps()[0].Run(t.Context(), n, &reporter{}); err != nil {
-		t.Fatal(err)
-	}
-	if err := renewControlPlane(t.Context(), n, &reporter{}); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, RenewSteps()[0].Run(t.Context(), n, &reporter{}))
+	require.NoError(t, renewControlPlane(t.Context(), n, &reporter{}))
 	again, err := PlanRenewal(t.Context(), h, begun.Add(time.Hour), 30*day, true)
 	if err != nil || !again.Since.Equal(n.Since) {
 		t.Errorf("a continued renewal began at %s, %v", again.Since, err)
@@ -256,9 +213,7 @@ func TestRenewExpiredAgain(t *testing.T) {
 			last = steps[0].Run // killed after the next step
 		}
 		for _, run := range []func(context.Context, *Renewal, workflow.Reporter) error{last, renewControlPlane} {
-			if err := run(t.Context(), n, &reporter{}); err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, run(t.Context(), n, &reporter{}))
 		}
 	}
 }
@@ -274,9 +229,7 @@ func TestRenewRefuses(t *testing.T) {
 	if _, err := PlanRenewal(t.Context(), worker, time.Now(), 30*day, false); len(finding.Of(err)) != 1 || finding.Of(err)[0].Code != "OCA-4402" {
 		t.Errorf("a worker: %v", err)
 	}
-	if err := os.Remove(h.Files.Path(pkiDir + "/front-proxy-ca.key")); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.Remove(h.Files.Path(pkiDir+"/front-proxy-ca.key")))
 	if _, err := PlanRenewal(t.Context(), h, time.Now(), 30*day, false); len(finding.Of(err)) != 1 || finding.Of(err)[0].Code != "OCA-4404" {
 		t.Errorf("an authority elsewhere: %v", err)
 	}
@@ -286,16 +239,12 @@ func TestRenewRefuses(t *testing.T) {
 func TestUnattended(t *testing.T) {
 	h := controlPlaneEnding(t, 10*day)
 	n, err := PlanUnattended(h, time.Now(), time.Time{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	lines, err := n.lines(kindControlPlane, kindKubeconfig, kindKubelet)
 	if err != nil || len(lines) != 2 {
 		t.Errorf("%v, %v", lines, err)
 	}
-	if err := os.Remove(h.Files.Path(pkiDir + "/front-proxy-ca.key")); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.Remove(h.Files.Path(pkiDir+"/front-proxy-ca.key")))
 	if n, err = PlanUnattended(h, time.Now(), time.Time{}); err != nil {
 		t.Fatal(err)
 	}
@@ -303,9 +252,7 @@ func TestUnattended(t *testing.T) {
 		t.Errorf("without the key of an authority: %v, %v", lines, err)
 	}
 	r, err := ReportCertificates(h, time.Now())
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if due, unable := r.Due(time.Now()), r.Unable(time.Now()); len(due) != 1 || due[0].Name != "apiserver" || len(unable) != 1 || unable[0].Name != "front-proxy-client" {
 		t.Errorf("due %v, unable %v", due, unable)
 	}
@@ -325,9 +272,7 @@ func TestRenewalNeedsRoom(t *testing.T) {
 	if h.Files.Text(pkiDir+"/apiserver.crt")+h.Files.Text(pkiDir+"/apiserver.key") != before {
 		t.Error("the certificate was touched")
 	}
-	if err := os.RemoveAll(h.Files.Path(pkiDir + "/.ocadm-room")); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.RemoveAll(h.Files.Path(pkiDir+"/.ocadm-room")))
 	if err := renewOne(t.Context(), h, c); err != nil || h.Files.Exists(pkiDir+"/.ocadm-room") {
 		t.Errorf("%v", err)
 	}

@@ -13,28 +13,21 @@ import (
 	certutil "k8s.io/client-go/util/cert"
 
 	"yunion.io/x/ocadm/internal/workflow"
+	"yunion.io/x/ocadm/test/require"
 )
 
 // A self-signed serving certificate is recreated with its names.
 func TestKubeletServing(t *testing.T) {
 	h := controlPlaneEnding(t, 90*day)
 	old, key, err := certutil.GenerateSelfSignedCertKey("node1", nil, []string{"node1.example"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	write(t, h, kubeletServing, string(old))
 	write(t, h, kubeletServingKey, string(key))
 	before, err := readCertificate(h, kubeletServing)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := signKubeletServing(h, time.Now()); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
+	require.NoError(t, signKubeletServing(h, time.Now()))
 	after, err := readCertificate(h, kubeletServing)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if after.Equal(before) || !slices.Equal(after.DNSNames, before.DNSNames) || after.CheckSignature(after.SignatureAlgorithm, after.RawTBSCertificate, after.Signature) != nil {
 		t.Errorf("%v became %v", before.DNSNames, after.DNSNames)
 	}
@@ -47,13 +40,9 @@ func TestKubeletServing(t *testing.T) {
 func TestServesWith(t *testing.T) {
 	h := controlPlaneEnding(t, 90*day)
 	pair, err := tls.LoadX509KeyPair(h.Files.Path(pkiDir+"/apiserver.crt"), h.Files.Path(pkiDir+"/apiserver.key"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	l, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{Certificates: []tls.Certificate{pair}, ClientAuth: tls.RequireAndVerifyClientCert, MinVersion: tls.VersionTLS12})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer l.Close()
 	go func() {
 		for {
@@ -77,18 +66,12 @@ func TestServesWith(t *testing.T) {
 func TestKubeletServingPair(t *testing.T) {
 	h := controlPlaneEnding(t, 300*day)
 	crt, key, err := certutil.GenerateSelfSignedCertKey("node1", nil, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	_, other, err := certutil.GenerateSelfSignedCertKey("node1", nil, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	write(t, h, kubeletServing, string(crt))
 	write(t, h, kubeletServingKey, string(key))
-	if err := signKubeletServing(h, time.Now()); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, signKubeletServing(h, time.Now()))
 	if h.Files.Text(kubeletServingKey) != string(key) || h.Files.Text(kubeletServing) == string(crt) {
 		t.Error("a renewal changes the key or keeps the certificate")
 	}
@@ -103,17 +86,13 @@ func TestKubeletServingPair(t *testing.T) {
 		"nothing":                  {},
 	} {
 		for file, text := range map[string]string{kubeletServing: c.crt, kubeletServingKey: c.key} {
-			if err := h.Files.RemoveAll(file); err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, h.Files.RemoveAll(file))
 			if text != "" {
 				write(t, h, file, text)
 			}
 		}
 		list, err := Certificates(h, time.Now(), 30*day)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		state := ""
 		for _, k := range list {
 			if k.File == kubeletServing {
@@ -124,9 +103,7 @@ func TestKubeletServingPair(t *testing.T) {
 			t.Errorf("%s: %q", name, state)
 		}
 		n, err := PlanRenewal(t.Context(), h, time.Now(), 30*day, false)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		if lines, err := n.lines(kindKubelet); err != nil || len(lines) > 0 != (c.state == CertificateDamaged) {
 			t.Errorf("%s: %v, %v", name, lines, err)
 		}
@@ -142,30 +119,20 @@ func TestRenewalKeepsKeys(t *testing.T) {
 	file := h.Files.Path(pkiDir + "/apiserver.crt")
 	key, before := h.Files.Text(pkiDir+"/apiserver.key"), h.Files.Text(pkiDir+"/apiserver.crt")
 	open, err := os.Open(file) // so that its inode is not reused
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer open.Close()
 	was, err := open.Stat()
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	n, err := PlanUnattended(h, time.Now(), time.Time{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := renewControlPlane(t.Context(), n, workflow.Discard{}); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
+	require.NoError(t, renewControlPlane(t.Context(), n, workflow.Discard{}))
 	is, err := os.Stat(file)
 	if err != nil || os.SameFile(was, is) || h.Files.Text(pkiDir+"/apiserver.crt") == before || h.Files.Text(pkiDir+"/apiserver.key") != key {
 		t.Errorf("%v", err)
 	}
 	// A key that does not match is replaced.
 	write(t, h, pkiDir+"/apiserver.key", h.Files.Text(pkiDir+"/front-proxy-client.key"))
-	if err := renewControlPlane(t.Context(), n, workflow.Discard{}); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, renewControlPlane(t.Context(), n, workflow.Discard{}))
 	if pair, err := tls.LoadX509KeyPair(file, h.Files.Path(pkiDir+"/apiserver.key")); err != nil || !slices.Equal(pair.Leaf.DNSNames, []string{"node1"}) {
 		t.Errorf("after a power cut: %v", err)
 	}

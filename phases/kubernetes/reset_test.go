@@ -25,15 +25,14 @@ import (
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/phases/host"
 	"yunion.io/x/ocadm/phases/owned"
+	"yunion.io/x/ocadm/test/require"
 )
 
 func TestResetWorksWithoutAnAPIServer(t *testing.T) {
 	rec := &host.Recorder{}
 	h := fakeHost(t, rec)
 	h.Kube = func(context.Context) (client.WithWatch, error) { return nil, errors.New("connection refused") }
-	if err := InitPhases(Order{})[0].Run(t.Context(), h, &reporter{}); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, InitPhases(Order{})[0].Run(t.Context(), h, &reporter{}))
 	for _, f := range []string{AdminKubeconfig, manifest("etcd"), pkiDir + "/etcd/ca.crt", etcdDir + "/member/wal", KubeletConfigFile} {
 		write(t, h, f, "x")
 	}
@@ -43,9 +42,7 @@ func TestResetWorksWithoutAnAPIServer(t *testing.T) {
 	}
 	moved := []string{AdminKubeconfig, manifest("etcd"), pkiDir + "/etcd/ca.crt", KubeletConfigFile}
 	for _, f := range moved { // an address change has modified kubeadm's file
-		if err := h.Files.WriteFile(f, []byte("y"), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, h.Files.WriteFile(f, []byte("y"), 0o600))
 	}
 	for _, p := range ResetPhases() {
 		if p.Skip != nil && p.Skip(h) != "" {
@@ -106,9 +103,7 @@ func TestResetNeedsAStoppedKubelet(t *testing.T) {
 		}
 		return exec.Result{}, nil
 	}})
-	if err := InitPhases(Order{})[0].Run(t.Context(), h, &reporter{}); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, InitPhases(Order{})[0].Run(t.Context(), h, &reporter{}))
 	data := kubeletDir + "/pods/1/volumes/v/data"
 	write(t, h, data, "x")
 	if err := cleanupNode(t.Context(), h, &reporter{}); err == nil || !h.Files.Exists(data) {
@@ -123,9 +118,7 @@ func TestResetNeedsAStoppedKubelet(t *testing.T) {
 		}
 		return exec.Result{}, nil
 	}})
-	if err := InitPhases(Order{})[0].Run(t.Context(), interrupted, &reporter{}); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, InitPhases(Order{})[0].Run(t.Context(), interrupted, &reporter{}))
 	write(t, interrupted, data, "x")
 	if err := cleanupNode(ctx, interrupted, &reporter{}); err == nil || !interrupted.Files.Exists(data) {
 		t.Errorf("removed after an interrupt: %v", err)
@@ -135,12 +128,8 @@ func TestResetNeedsAStoppedKubelet(t *testing.T) {
 // A killed pod leaves the image volume mounted on its node: reset could not finish with it.
 func TestResetUnmountsTheVolumeOfImages(t *testing.T) {
 	h := fakeHost(t, &host.Recorder{})
-	if err := InitPhases(Order{})[0].Run(t.Context(), h, &reporter{}); err != nil {
-		t.Fatal(err)
-	}
-	if err := cleanupNode(t.Context(), h, &reporter{}); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, InitPhases(Order{})[0].Run(t.Context(), h, &reporter{}))
+	require.NoError(t, cleanupNode(t.Context(), h, &reporter{}))
 	write(t, h, "/proc/self/mountinfo", "62 1 8:1 /opt/local-path-provisioner/pvc-1_onecloud_default-glance "+owned.ImagesDir+" rw shared:1 - ext4 /dev/sda1 rw\n")
 	// In a test's directory nothing can be unmounted, which is an error.
 	if err := cleanupNode(t.Context(), h, &reporter{}); err == nil || !strings.Contains(err.Error(), "unmounting "+owned.ImagesDir) {
@@ -151,21 +140,15 @@ func TestResetUnmountsTheVolumeOfImages(t *testing.T) {
 // A member left in etcd is a lost voter. If the cluster does not answer, or this machine has no administrator's kubeconfig, its own member is used.
 func TestResetQueriesItsOwnMember(t *testing.T) {
 	h := fakeHost(t, &host.Recorder{})
-	if err := InitPhases(Order{})[0].Run(t.Context(), h, &reporter{}); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, InitPhases(Order{})[0].Run(t.Context(), h, &reporter{}))
 	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer l.Close()
 	member := &corev1.Pod{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "etcd", Command: []string{
 		"etcd", "--name=n1", "--initial-advertise-peer-urls=https://10.0.0.1:2380", "--advertise-client-urls=https://" + l.Addr().String(), "--data-dir=" + etcdDir,
 	}}}}}
 	raw, err := yaml.Marshal(member)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	ca := issue(t, nil, time.Now().Add(time.Hour), "etcd-ca")
 	own := issue(t, &ca, time.Now().Add(time.Hour), "healthcheck-client")
 	write(t, h, pkiDir+"/etcd/ca.crt", ca.pem)
@@ -205,9 +188,7 @@ func TestRollbackKeepsAMember(t *testing.T) {
 	h.Config.Join.ControlPlane = true
 	h.Kube = func(context.Context) (client.WithWatch, error) { return nil, errors.New("connection refused") }
 	plan := InitPhases(Order{})
-	if err := plan[0].Run(t.Context(), h, &reporter{}); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, plan[0].Run(t.Context(), h, &reporter{}))
 	data := etcdDir + "/member/wal"
 	for _, f := range []string{AdminKubeconfig, etcdClientCert + ".crt", manifest("etcd"), data} {
 		write(t, h, f, "x")
@@ -274,31 +255,23 @@ func (r *runtimeOfPods) RemovePodSandbox(_ context.Context, in *cri.RemovePodSan
 func TestRemovePods(t *testing.T) {
 	h := fakeHost(t, nil)
 	root, err := os.MkdirTemp("", "cri") // a socket's path must be short
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	t.Cleanup(func() { _ = os.RemoveAll(root) })
 	h.Files.Root = root
 	if err := removePods(t.Context(), h, &reporter{}); err != nil {
 		t.Errorf("without a runtime: %v", err)
 	}
 	socket := h.Files.Path("/run/containerd/containerd.sock")
-	if err := os.MkdirAll(filepath.Dir(socket), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.MkdirAll(filepath.Dir(socket), 0o700))
 	l, err := net.Listen("unix", socket)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	rt := &runtimeOfPods{pods: []string{"a", "b"}}
 	srv := grpc.NewServer()
 	cri.RegisterRuntimeServiceServer(srv, rt)
 	go func() { _ = srv.Serve(l) }()
 	t.Cleanup(srv.Stop)
 	r := &reporter{}
-	if err := removePods(t.Context(), h, r); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, removePods(t.Context(), h, r))
 	if len(rt.pods) > 0 || len(r.changed) != 1 {
 		t.Errorf("pods left %q, said %q", rt.pods, r.changed)
 	}

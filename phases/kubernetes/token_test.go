@@ -28,15 +28,14 @@ import (
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/internal/pki"
 	"yunion.io/x/ocadm/phases/config"
+	"yunion.io/x/ocadm/test/require"
 )
 
 func TestTokens(t *testing.T) {
 	c := fake.NewClientBuilder().Build()
 	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	short, err := CreateToken(t.Context(), c, TokenOptions{TTL: time.Hour}, now)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if _, err := CreateToken(t.Context(), c, TokenOptions{Token: "abcdef.0123456789abcdef", TTL: 2 * time.Hour}, now); err != nil {
 		t.Fatal(err)
 	}
@@ -65,9 +64,7 @@ func TestTokens(t *testing.T) {
 			t.Errorf("after %s the usable token is %q", at, got.ID)
 		}
 	}
-	if err := DeleteToken(t.Context(), c, short.String()); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, DeleteToken(t.Context(), c, short.String()))
 	if l := finding.Of(DeleteToken(t.Context(), c, short.ID)); len(l) != 1 || l[0].Code != "OCA-4121" {
 		t.Errorf("deleting it again gives %v", l)
 	}
@@ -87,9 +84,7 @@ func TestJoinCommand(t *testing.T) {
 	c := fake.NewClientBuilder().WithObjects(cm).Build()
 	h.Kube = func(context.Context) (client.WithWatch, error) { return c, nil }
 	got, err := JoinCommand(t.Context(), h, JoinRoles{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	tokens, _ := ListTokens(t.Context(), c)
 	want := fmt.Sprintf("ocadm join cloud.example.org:6443 --token %s --discovery-token-ca-cert-hash %s", tokens[0], pubkeypin.Hash(ca.cert))
 	if got != want {
@@ -135,9 +130,7 @@ func TestJoinCommand(t *testing.T) {
 	h.Kube = func(context.Context) (client.WithWatch, error) { return c, nil }
 	// If the cluster uses no registry, neither does a worker.
 	for text, want := range map[string]bool{"server = \"https://10.0.0.1:6444\"\n": true, "[host.\"https://10.0.0.1:6444\"]\n": false} {
-		if err := h.Files.WriteFile("/etc/containerd/certs.d/_default/hosts.toml", []byte("# ours\n"+text), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, h.Files.WriteFile("/etc/containerd/certs.d/_default/hosts.toml", []byte("# ours\n"+text), 0o644))
 		if got, err := JoinCommandFor(t.Context(), h, "abcdef.0123456789abcdef", JoinRoles{}); err != nil || strings.HasSuffix(got, " --offline") != want {
 			t.Errorf("with %s: %s, %v", text, got, err)
 		}
@@ -192,16 +185,12 @@ func TestDiscover(t *testing.T) {
 	server := issue(t, &ca, later, "127.0.0.1")
 	kubeconfig := func(ca pair) string {
 		raw, err := clientcmd.Write(clientcmdapi.Config{Clusters: map[string]*clientcmdapi.Cluster{"": {Server: "https://127.0.0.1", CertificateAuthorityData: []byte(ca.pem)}}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		return string(raw)
 	}
 	signed := func(ca pair, secret string) map[string]string {
 		sig, err := jws.ComputeDetachedSignature(kubeconfig(ca), "abcdef", secret)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		return map[string]string{"kubeconfig": kubeconfig(ca), "jws-kubeconfig-abcdef": sig}
 	}
 	good := signed(ca, "0123456789abcdef")

@@ -16,6 +16,7 @@ import (
 	"yunion.io/x/ocadm/internal/version"
 	"yunion.io/x/ocadm/internal/workflow"
 	"yunion.io/x/ocadm/phases/host"
+	"yunion.io/x/ocadm/test/require"
 )
 
 func TestKubeletFits(t *testing.T) {
@@ -87,9 +88,7 @@ func TestExchangePlan(t *testing.T) {
 		t.Error("nothing was replaced, and it is not back")
 	}
 	write(t, h, beforeDir+"/"+name+".yaml", apiServerManifest)
-	if err := h.Files.Copy(stagedDir+"/"+name+".yaml", manifest(name)); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, h.Files.Copy(stagedDir+"/"+name+".yaml", manifest(name)))
 	if StaticVersions(h)[name] != "v1.36.3" || IsBack(h, name) {
 		t.Errorf("after the exchange: %v", StaticVersions(h))
 	}
@@ -110,9 +109,7 @@ func TestKeepInitialCluster(t *testing.T) {
 	}
 	write(t, h, manifest("etcd"), pod(`"--initial-cluster=node1=https://10.0.0.1:2380,node2=https://10.0.0.2:2380", --initial-cluster-state=existing`))
 	write(t, h, stagedDir+"/etcd.yaml", pod(`"--initial-cluster=node2=https://10.0.0.2:2380"`))
-	if err := keepInitialCluster(h); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, keepInitialCluster(h))
 	if got, err := ExchangePlan(h, "etcd"); got != "" || err != nil {
 		t.Errorf("%q, %v", got, err)
 	}
@@ -123,16 +120,12 @@ func TestNoteUpgrade(t *testing.T) {
 	h := fakeHost(t, &host.Recorder{})
 	write(t, h, ConfigFile, "kind: InitConfiguration\n---\nkind: ClusterConfiguration\nkubernetesVersion: v1.35.8\n")
 	for _, e := range []host.Entry{{Kind: host.KindFile, Name: ConfigFile, Op: host.Created}, {Kind: host.KindRelease, Name: ocadmRelease, Op: host.Found, Detail: "v0.0.1"}} {
-		if err := h.Ledger.Record(e); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, h.Ledger.Record(e))
 	}
 	if OtherRelease(h) == nil {
 		t.Error("an earlier release is this one")
 	}
-	if err := NoteUpgrade(h, version.Kubernetes); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, NoteUpgrade(h, version.Kubernetes))
 	if err := OtherRelease(h); err != nil || EarlierConfig(h).KubernetesVersion != version.Kubernetes {
 		t.Errorf("%v, %s", err, EarlierConfig(h).KubernetesVersion)
 	}

@@ -23,6 +23,7 @@ import (
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/internal/workflow"
 	"yunion.io/x/ocadm/phases/host"
+	"yunion.io/x/ocadm/test/require"
 )
 
 // podServer is an API server with nothing but pods. A deleted pod is replaced immediately, like that of a DaemonSet; the clock of its node was set back.
@@ -72,9 +73,7 @@ func (s *podServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // ask points the kubelet of a machine to a server.
 func ask(t *testing.T, h *host.Host, server string) {
 	t.Helper()
-	if err := h.Files.WriteFile("/etc/kubernetes/kubelet.conf", []byte(strings.ReplaceAll(kubelet, "https://10.0.0.1:6443", server)), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, h.Files.WriteFile("/etc/kubernetes/kubelet.conf", []byte(strings.ReplaceAll(kubelet, "https://10.0.0.1:6443", server)), 0o600))
 }
 
 // The API server of the only control-plane node does not answer at an address that the machine has lost. Pods started with that address are found
@@ -99,13 +98,9 @@ func TestPodsOfALostAddress(t *testing.T) {
 	h := worker(t)
 	ask(t, h, silent.URL)
 	m := begun(t, h, "10.0.0.8", false)
-	if err := begin(t.Context(), m, workflow.Discard{}); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, begin(t.Context(), m, workflow.Discard{}))
 	m.Restarted = restarted
-	if err := m.save(); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, m.save())
 	ask(t, h, server.URL)
 	m = begun(t, h, "10.0.0.8", false) // the command is repeated
 	want := []string{"restart pod kube-system/flannel", "restart pod kube-system/begun-meanwhile"}
@@ -113,9 +108,7 @@ func TestPodsOfALostAddress(t *testing.T) {
 		t.Errorf("to do: %q, %v", todo, err)
 	}
 	for range 2 {
-		if err := podsStep().Run(t.Context(), m, workflow.Discard{}); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, podsStep().Run(t.Context(), m, workflow.Discard{}))
 		m = begun(t, h, "10.0.0.8", false)
 	}
 	if done, err := podsStep().Check(t.Context(), m); err != nil || !done {
@@ -145,13 +138,9 @@ func TestFollowingRestartsTheHealthAgent(t *testing.T) {
 	if s := podsStep().Skip; s != nil && s(m) != "" {
 		t.Fatalf("skipped: %s", s(m))
 	}
-	if err := begin(t.Context(), m, workflow.Discard{}); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, begin(t.Context(), m, workflow.Discard{}))
 	for range 2 {
-		if err := podsStep().Run(t.Context(), m, workflow.Discard{}); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, podsStep().Run(t.Context(), m, workflow.Discard{}))
 	}
 	if !slices.Equal(api.deleted, []string{"host-health"}) || api.failed != nil {
 		t.Errorf("deleted %q, %v", api.deleted, api.failed)
@@ -177,9 +166,7 @@ func TestLostAddressIsReassigned(t *testing.T) {
 		for file, text := range map[string]string{
 			"/etc/kubernetes/admin.conf": strings.ReplaceAll(kubelet, "10.0.0.1:6443", "cloud.example:1"), "/etc/kubernetes/manifests/etcd.yaml": etcdPod,
 		} {
-			if err := h.Files.WriteFile(file, []byte(text), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, h.Files.WriteFile(file, []byte(text), 0o600))
 		}
 		_, err := Begin(t.Context(), h, "10.0.0.8", false, since)
 		l := finding.Of(err)

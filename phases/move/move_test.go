@@ -27,6 +27,7 @@ import (
 	"yunion.io/x/ocadm/phases/config"
 	"yunion.io/x/ocadm/phases/host"
 	"yunion.io/x/ocadm/phases/kubernetes"
+	"yunion.io/x/ocadm/test/require"
 )
 
 const (
@@ -42,17 +43,13 @@ func worker(t *testing.T) *host.Host {
 	t.Helper()
 	cfg := config.Default()
 	h, err := host.Fake(t.Context(), t.TempDir(), &cfg, &host.Recorder{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	h.Facts.Interfaces = []host.Interface{{Name: "eth0", Prefixes: []netip.Prefix{netip.MustParsePrefix("10.0.0.7/24"), netip.MustParsePrefix("10.0.0.8/24")}}}
 	for name, text := range map[string]string{
 		"/etc/kubernetes/kubelet.conf": kubelet, "/var/lib/kubelet/kubeadm-flags.env": flags, "/etc/yunion/host.conf": "networks: [eth0/br0/10.0.0.7]\n",
 		"/etc/ocadm/kubeadm.yaml": "value: 10.0.0.7\n", "/opt/near.txt": "10.0.0.77\n",
 	} {
-		if err := h.Files.WriteFile(name, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, h.Files.WriteFile(name, []byte(text), 0o600))
 	}
 	return h
 }
@@ -60,9 +57,7 @@ func worker(t *testing.T) *host.Host {
 func begun(t *testing.T, h *host.Host, to string, follow bool) *Move {
 	t.Helper()
 	m, err := Begin(t.Context(), h, to, follow, since)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return m
 }
 
@@ -95,9 +90,7 @@ func TestRefusals(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			h := worker(t)
 			if c.prepare != nil {
-				if err := c.prepare(h); err != nil {
-					t.Fatal(err)
-				}
+				require.NoError(t, c.prepare(h))
 			}
 			_, err := Begin(t.Context(), h, c.to, c.follow, since)
 			if l := finding.Of(err); len(l) != 1 || l[0].Code != c.code {
@@ -121,9 +114,7 @@ func TestControlPlanesAreSeveral(t *testing.T) {
 			"/etc/kubernetes/manifests/etcd.yaml":           etcdPod,
 			"/etc/kubernetes/manifests/kube-apiserver.yaml": apiServer,
 		} {
-			if err := h.Files.WriteFile(name, []byte(text), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, h.Files.WriteFile(name, []byte(text), 0o600))
 		}
 		m, err := Begin(t.Context(), h, "10.0.0.8", false, since)
 		if l := finding.Of(err); code == "" && (err != nil || !m.Endpoint) || code != "" && (len(l) != 1 || l[0].Code != code) {
@@ -199,9 +190,7 @@ func TestFilesChangeThereAndBack(t *testing.T) {
 	h := worker(t)
 	m := begun(t, h, "10.0.0.8", false)
 	files, err := changes(h, m.From, m.To)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	want := []string{"change /etc/ocadm/kubeadm.yaml", "change /etc/yunion/host.conf", "change /var/lib/kubelet/kubeadm-flags.env"}
 	if diff := cmp.Diff(want, files.Todo(h)); diff != "" {
 		t.Error(diff)
@@ -209,9 +198,7 @@ func TestFilesChangeThereAndBack(t *testing.T) {
 	if _, err := files[:1].Write(h, quiet{}); err != nil { // then it was killed
 		t.Fatal(err)
 	}
-	if err := m.save(); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, m.save())
 	if again := begun(t, h, "10.0.0.8", false); again.From != m.From || !again.noted() {
 		t.Errorf("again: %+v", again)
 	}
@@ -305,13 +292,9 @@ func TestLeft(t *testing.T) {
 func TestFilesOfAVirtualAddress(t *testing.T) {
 	h := worker(t)
 	for file, text := range map[string]string{kubernetes.AdminKubeconfig: "server: https://10.0.0.100:6443\n", "/etc/kubernetes/manifests/depot.yaml": "10.0.0.100\n"} {
-		if err := h.Files.WriteFile(file, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, h.Files.WriteFile(file, []byte(text), 0o600))
 	}
-	if err := PartSteps(Files, "10.0.0.100", "10.0.0.200")[0].Run(t.Context(), h, quiet{}); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, PartSteps(Files, "10.0.0.100", "10.0.0.200")[0].Run(t.Context(), h, quiet{}))
 	if a, b := h.Files.Text(kubernetes.AdminKubeconfig), h.Files.Text("/etc/kubernetes/manifests/depot.yaml"); a != "server: https://10.0.0.200:6443\n" || b != "10.0.0.100\n" {
 		t.Errorf("%q, %q", a, b)
 	}
@@ -329,9 +312,7 @@ func TestMoveClouds(t *testing.T) {
 	}
 	for namespace, endpoint := range map[string]string{"onecloud": from, "elsewhere": other} {
 		kept, err := cluster.Settings(cluster.Options{Name: "default", Namespace: namespace, Region: "r1", LoadBalancerEndpoint: endpoint}, "")
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		for _, o := range kept {
 			objects = append(objects, o)
 		}
@@ -343,9 +324,7 @@ func TestMoveClouds(t *testing.T) {
 	if want := []string{"change spec.loadBalancerEndpoint of cloud onecloud/a", "change ConfigMap onecloud/ocadm-cloud"}; err != nil || !slices.Equal(todo, want) {
 		t.Errorf("to do: %q, %v", todo, err)
 	}
-	if err := m.moveClouds(t.Context(), c, quiet{}); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, m.moveClouds(t.Context(), c, quiet{}))
 	for namespace, want := range map[string]string{"onecloud": to, "elsewhere": other} {
 		o, err := cluster.LoadSettings(t.Context(), c, namespace)
 		if err != nil || o.LoadBalancerEndpoint != want || o.Region != "r1" {
@@ -372,9 +351,7 @@ func TestExplain(t *testing.T) {
 	if err := own.Explain(failed); !errors.Is(err, failed) || len(finding.Of(err)) > 0 {
 		t.Errorf("before it began: %v", err)
 	}
-	if err := own.save(); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, own.save())
 	if err := address.Explain(failed); len(finding.Of(err)) > 0 {
 		t.Errorf("the virtual address, before it began: %v", err)
 	}

@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"yunion.io/x/ocadm/phases/host"
+	"yunion.io/x/ocadm/test/require"
 )
 
 func TestReplaced(t *testing.T) {
@@ -46,9 +47,7 @@ func TestDepotKeepsBothNames(t *testing.T) {
 	h := worker(t)
 	text := "spec:\n  containers:\n  - {name: depot, args: [serve, --except, \"10.0.0.7:5443,10.0.0.9:5443\"]}\n" +
 		"  - {name: certificate, args: [depot, renew, 10.0.0.7, node1]}\n"
-	if err := h.Files.WriteFile(file, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, h.Files.WriteFile(file, []byte(text), 0o600))
 	for round, want := range []bool{true, false} {
 		files, err := changes(h, "10.0.0.7", "10.0.0.8")
 		at := slices.IndexFunc(files, func(f host.File) bool { return f.Name == file })
@@ -59,15 +58,11 @@ func TestDepotKeepsBothNames(t *testing.T) {
 			return
 		}
 		var p corev1.Pod
-		if err := yaml.Unmarshal(files[at].Data, &p); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, yaml.Unmarshal(files[at].Data, &p))
 		serve, renew := strings.Join(p.Spec.Containers[0].Args, " "), strings.Join(p.Spec.Containers[1].Args, " ")
 		if serve != "serve --except 10.0.0.8:5443,10.0.0.9:5443" || renew != "depot renew 10.0.0.7 node1 10.0.0.8" {
 			t.Errorf("%s; %s", serve, renew)
 		}
-		if err := h.Files.WriteFile(file, files[at].Data, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, h.Files.WriteFile(file, files[at].Data, 0o600))
 	}
 }

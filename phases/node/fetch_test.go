@@ -19,6 +19,7 @@ import (
 	"yunion.io/x/ocadm/internal/artifacts/artifactstest"
 	"yunion.io/x/ocadm/internal/fetch"
 	"yunion.io/x/ocadm/internal/version"
+	"yunion.io/x/ocadm/test/require"
 )
 
 // pages serves files.
@@ -59,9 +60,7 @@ func TestSoftwareFromReleasePages(t *testing.T) {
 	t.Cleanup(s.Close)
 	m.Config.Node.Mirror = s.URL + "/m/"
 	_, list, err := artifactsOf(m.Host)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	for _, a := range list {
 		m.versions[a.Name] = a.Name + " version " + a.Version
 	}

@@ -15,6 +15,7 @@ import (
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/phases/config"
 	"yunion.io/x/ocadm/phases/host"
+	"yunion.io/x/ocadm/test/require"
 )
 
 // firewalld answers like firewall-cmd and firewall-offline-cmd, and refuses what they refuse: an unknown option, a zone that does not exist, an opening that
@@ -184,9 +185,7 @@ func TestFirewallThatIsOffOrManual(t *testing.T) {
 	// Pod interfaces that an administrator put into a zone stay there.
 	f.zones["cni0"] = "internal"
 	got, err := FirewallMissing(t.Context(), m.Host, false)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	for _, c := range got {
 		if strings.Contains(c, "cni0") || !strings.HasPrefix(c, "firewall-cmd ") || strings.Contains(c, "6443") {
 			t.Errorf("unexpected: %s", c)

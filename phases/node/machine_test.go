@@ -24,6 +24,7 @@ import (
 	"yunion.io/x/ocadm/internal/workflow"
 	"yunion.io/x/ocadm/phases/config"
 	"yunion.io/x/ocadm/phases/host"
+	"yunion.io/x/ocadm/test/require"
 )
 
 // machine is a fake machine with a record of what was reported and run on it.
@@ -70,9 +71,7 @@ func (m *machine) boot(t *testing.T, dryRun bool) {
 		b = m.Bundle
 	}
 	h, err := host.Fake(t.Context(), m.root, c, m.rec)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	m.Host = h
 	h.Bundle = b
 }
@@ -114,9 +113,7 @@ func (m *machine) answer(c exec.Command) (exec.Result, error) {
 func (m *machine) put(t *testing.T, name, data string) {
 	t.Helper()
 	p := filepath.Join(m.root, name)
-	if err := errors.Join(os.MkdirAll(filepath.Dir(p), 0o755), os.WriteFile(p, []byte(data), 0o755)); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, errors.Join(os.MkdirAll(filepath.Dir(p), 0o755), os.WriteFile(p, []byte(data), 0o755)))
 }
 
 // files returns everything on the machine, with contents, except ocadm's own state.
@@ -138,9 +135,7 @@ func (m *machine) files(t *testing.T) map[string]string {
 		}
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return out
 }
 
@@ -218,9 +213,7 @@ func (m *machine) undo(t *testing.T, p host.Phase) {
 		m.undo(t, c)
 	}
 	if p.Undo != nil {
-		if err := p.Undo(t.Context(), m.Host, m); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, p.Undo(t.Context(), m.Host, m))
 	}
 }
 
@@ -263,18 +256,14 @@ func writeBundle(t *testing.T, files []bundle.FileSource) string {
 		images = append(images, bundle.ImageSource{Name: n, Image: imagetest.Image(t, runtime.GOARCH, imagetest.Layer(t, int64(i)))})
 	}
 	info := bundle.Info{OS: "linux", Arch: runtime.GOARCH, KubernetesVersion: version.Kubernetes}
-	if err := bundle.Create(t.Context(), file, info, files, images); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, bundle.Create(t.Context(), file, info, files, images))
 	return file
 }
 
 func (m *machine) use(t *testing.T, file string) {
 	t.Helper()
 	b, err := bundle.Open(t.Context(), file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	t.Cleanup(func() { _ = b.Close() })
 	m.Bundle = b
 }

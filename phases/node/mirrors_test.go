@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"yunion.io/x/ocadm/phases/config"
+	"yunion.io/x/ocadm/test/require"
 )
 
 const ourHosts = `# Written by ocadm. Put your own settings for a registry into /etc/containerd/certs.d/REGISTRY/hosts.toml.
@@ -108,9 +109,7 @@ func TestEarlyMirrors(t *testing.T) {
 		first += "\n[host.\"" + url + "\"]\n  capabilities = [\"pull\", \"resolve\"]\n  dial_timeout = \"5s\"\n"
 	}
 	ask, err := Registries(m.Host)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	endpoints, err := ask.Endpoints("docker.io")
 	if err != nil || len(endpoints) != 3 || endpoints[0].Root.Host != "127.0.0.1:1" || !endpoints[0].Mirror || endpoints[2].Mirror {
 		t.Errorf("preflight asks %+v, %v", endpoints, err)

@@ -18,6 +18,7 @@ import (
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/internal/workflow"
 	"yunion.io/x/ocadm/phases/host"
+	"yunion.io/x/ocadm/test/require"
 )
 
 const (
@@ -129,17 +130,13 @@ func TestDamagedBundleInstallsNothingWrong(t *testing.T) {
 	m := newMachine(t)
 	m.use(t, file)
 	raw, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	i := strings.Index(string(raw), "new kubelet") // as stored: too short to be compressed
 	if i < 0 {
 		t.Fatal("the file is not in the bundle as it is")
 	}
 	raw[i] = 'N'
-	if err := os.WriteFile(file, raw, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.WriteFile(file, raw, 0o600))
 	if _, err := m.do(t, Software()); code(err) != bundle.CodeCorrupt {
 		t.Errorf("got %v", err)
 	}

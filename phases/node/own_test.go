@@ -15,6 +15,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/random"
 
 	"yunion.io/x/ocadm/phases/host"
+	"yunion.io/x/ocadm/test/require"
 )
 
 // The program is imported if containerd has no image, or another one, under its name. A bundle is not used.
@@ -22,13 +23,9 @@ func TestOwnImage(t *testing.T) {
 	m := newMachine(t)
 	m.use(t, writeBundle(t, nodeFiles()))
 	img, err := random.Image(1000, 1)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	digest, err := img.Digest()
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	packed := 0
 	m.Own = func() (v1.Image, error) { packed++; return img, nil }
 	const name = "registry.example/ocadm:v1"
@@ -45,9 +42,7 @@ func TestOwnImage(t *testing.T) {
 		if done, err := group.phase().Check(t.Context(), m.Host); done || err != nil {
 			t.Errorf("with %q: done %v, %v", before, done, err)
 		}
-		if err := group.run(t.Context(), m.Host, m); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, group.run(t.Context(), m.Host, m))
 		if d := cmp.Diff([]string{name}, m.imported(t)); d != "" {
 			t.Errorf("imported (-want +got):\n%s", d)
 		}
@@ -91,9 +86,7 @@ func TestBring(t *testing.T) {
 func TestInstalledWithoutAnAnswer(t *testing.T) {
 	const ls, image = "ctr -n k8s.io images ls", "registry.k8s.io/pause:3.10"
 	m := newMachine(t)
-	if err := m.Ledger.Record(host.Entry{Kind: host.KindImage, Name: image, Op: host.Created}); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, m.Ledger.Record(host.Entry{Kind: host.KindImage, Name: image, Op: host.Created}))
 	m.outputs[ls] = "REF TYPE DIGEST SIZE\n"
 	if got := Installed(t.Context(), m.Host); len(got.Images) > 0 {
 		t.Errorf("an image that is gone: %q", got.Images)

@@ -16,6 +16,7 @@ import (
 
 	"yunion.io/x/ocadm/internal/bundle"
 	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/test/require"
 )
 
 func (m *machine) ran(part string) bool {
@@ -56,9 +57,7 @@ func TestUnits(t *testing.T) {
 	m.done(t, Units())
 
 	m.boot(t, false)
-	if err := Units().Undo(t.Context(), m.Host, m); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, Units().Undo(t.Context(), m.Host, m))
 	if d := cmp.Diff(before, m.files(t)); d != "" {
 		t.Errorf("after the undo (-want +got):\n%s", d)
 	}
@@ -85,9 +84,7 @@ func TestForeignUnitsAreUsedAndKept(t *testing.T) {
 	if raw, _ := m.Files.ReadFile(containerdConfig); string(raw) != "theirs" {
 		t.Error("their configuration was changed")
 	}
-	if err := Units().Undo(t.Context(), m.Host, m); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, Units().Undo(t.Context(), m.Host, m))
 	if m.ran("disable --now containerd.service") {
 		t.Error("their containerd was stopped for good")
 	}
@@ -129,9 +126,7 @@ func TestKernel(t *testing.T) {
 		m.put(t, "/proc/sys/net/ipv4/tcp_retries2", "15\n")
 	})
 	// A parameter that a container may not set.
-	if err := m.Files.RemoveAll("/proc/sys/net/netfilter"); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, m.Files.RemoveAll("/proc/sys/net/netfilter"))
 	m.must(t, Kernel())
 	for name, want := range map[string]string{"net.ipv4.ip_forward": "1", "net.ipv4.tcp_retries2": "7", "fs.inotify.max_user_watches": "1000000"} {
 		if got, err := m.Files.Sysctl(name); err != nil || got != want {
@@ -139,9 +134,7 @@ func TestKernel(t *testing.T) {
 		}
 	}
 	raw, err := m.Files.ReadFile(sysctlFile)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	for _, want := range []string{"\nnet.ipv4.ip_forward = 1\n", "\n-fs.inotify.max_user_watches = 1000000\n"} {
 		if !strings.Contains(string(raw), want) {
 			t.Errorf("%s lacks %q:\n%s", sysctlFile, want, raw)
@@ -151,9 +144,7 @@ func TestKernel(t *testing.T) {
 		t.Errorf("said %q", m.said)
 	}
 	m.done(t, Kernel())
-	if err := Kernel().Undo(t.Context(), m.Host, m); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, Kernel().Undo(t.Context(), m.Host, m))
 	if got, _ := m.Files.Sysctl("net.ipv4.tcp_retries2"); got != "15" {
 		t.Errorf("tcp_retries2 is %q after the undo", got)
 	}
@@ -170,9 +161,7 @@ func TestKernelWithoutAFeature(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 	m = newMachine(t)
-	if err := m.Files.RemoveAll("/proc/sys/net/ipv4/ip_forward"); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, m.Files.RemoveAll("/proc/sys/net/ipv4/ip_forward"))
 	if _, err := m.do(t, Kernel()); code(err) != CodeKernelParameter || !strings.Contains(err.Error(), "ip_forward") {
 		t.Errorf("got %v", err)
 	}
@@ -188,17 +177,13 @@ func (m *machine) imported(t *testing.T) []string {
 		r := tar.NewReader(strings.NewReader(m.rec.Input()[i]))
 		for {
 			h, err := r.Next()
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			if h.Name == "index.json" {
 				break
 			}
 		}
 		var idx v1.IndexManifest
-		if err := json.NewDecoder(r).Decode(&idx); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, json.NewDecoder(r).Decode(&idx))
 		var names []string
 		for _, d := range idx.Manifests {
 			names = append(names, d.Annotations["io.containerd.image.name"])
@@ -219,9 +204,7 @@ func TestImages(t *testing.T) {
 	m.outputs[ls] = "REF TYPE DIGEST SIZE PLATFORMS LABELS\n" + row(0)
 	group := ImageGroup{Name: "all", Short: "x", Need: need(imageOne, imageTwo)}
 	err := group.phase().Run(t.Context(), m.Host, m)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if d := cmp.Diff([]string{imageTwo}, m.imported(t)); d != "" {
 		t.Errorf("imported (-want +got):\n%s", d)
 	}
@@ -250,14 +233,10 @@ func TestImagesOfADamagedBundle(t *testing.T) {
 	m := newMachine(t)
 	m.use(t, file)
 	raw, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	i := strings.Index(string(raw), `"rootfs"`) // in an image's config
 	raw[i+1] = 'R'
-	if err := os.WriteFile(file, raw, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.WriteFile(file, raw, 0o600))
 	if err := (ImageGroup{Name: "all", Need: need(imageOne, imageTwo)}).run(t.Context(), m.Host, m); code(err) != bundle.CodeCorrupt {
 		t.Errorf("got %v", err)
 	}

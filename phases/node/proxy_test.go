@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"yunion.io/x/ocadm/test/require"
 )
 
 // containerd gets the configured proxies and the kubelet the credentials, readable only by root, and reset removes both.
@@ -24,16 +26,12 @@ func TestUnitsWithProxyAndCredentials(t *testing.T) {
 		kubeletCredentials: m.Config.Node.RegistryAuth,
 	} {
 		raw, err := m.Files.ReadFile(name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		if d := cmp.Diff(want, string(raw)); d != "" {
 			t.Errorf("%s (-want +got):\n%s", name, d)
 		}
 		st, err := m.Files.Stat(name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		if st.Mode().Perm() != fs.FileMode(0o600) {
 			t.Errorf("%s has mode %v", name, st.Mode())
 		}

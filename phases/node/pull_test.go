@@ -22,6 +22,7 @@ import (
 
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/phases/host"
+	"yunion.io/x/ocadm/test/require"
 )
 
 // puller is a containerd that pulls images: pull decides about each one, and successful ones are then in the store.
@@ -64,13 +65,9 @@ func (r *puller) PullImage(_ context.Context, req *cri.PullImageRequest) (*cri.P
 func (m *machine) serve(t *testing.T, pull func(image string, try int) error) *puller {
 	t.Helper()
 	file := m.Files.Path(socket)
-	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.MkdirAll(filepath.Dir(file), 0o755))
 	l, err := net.Listen("unix", file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	r := &puller{m: m, pull: pull, tries: map[string]int{}, users: map[string]string{}}
 	s := grpc.NewServer()
 	cri.RegisterImageServiceServer(s, r)
@@ -121,9 +118,7 @@ func TestPullsLogIn(t *testing.T) {
 			m := newMachine(t)
 			r := m.serve(t, func(string, int) error { return nil })
 			if tc.auths != "" {
-				if err := m.Files.WriteFile(kubeletCredentials, []byte(`{"auths":{`+tc.auths+`}}`), 0o600); err != nil {
-					t.Fatal(err)
-				}
+				require.NoError(t, m.Files.WriteFile(kubeletCredentials, []byte(`{"auths":{`+tc.auths+`}}`), 0o600))
 			}
 			_, err := m.do(t, ImageGroup{Name: "all", Short: "x", Need: need(private, public)}.phase())
 			if tc.err == "" && err != nil || tc.err != "" && (err == nil || !strings.Contains(finding.Of(err)[0].Cause, tc.err)) {

@@ -15,14 +15,13 @@ import (
 	"yunion.io/x/ocadm/phases/host"
 	"yunion.io/x/ocadm/phases/owned"
 	"yunion.io/x/ocadm/templates/nodefiles"
+	"yunion.io/x/ocadm/test/require"
 )
 
 // asNode makes the machine a node, like the first phase of init and join.
 func (m *machine) asNode(t *testing.T) {
 	t.Helper()
-	if err := owned.Note(m.Host, true); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, owned.Note(m.Host, true))
 }
 
 func TestResetUndoesEverything(t *testing.T) {
@@ -41,22 +40,14 @@ func TestResetUndoesEverything(t *testing.T) {
 	m.put(t, "/var/lib/containerd/x", "")
 	m.put(t, "/run/netns/cni-0d9d0b7e-3f11-4d63-9bb6-7a7b44c2c2e5", "")
 	m.put(t, "/var/lib/cni/networks/cbr0/10.40.0.2", "")
-	if err := m.Files.WriteFile("/etc/ocadm/other", []byte("written by another phase"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, m.Files.WriteFile("/etc/ocadm/other", []byte("written by another phase"), 0o600))
 	// A manifest of kubeadm that was changed while its static pod was stopped, and is gone with the node.
 	const stopped = "/etc/kubernetes/tmp/kubeadm-stopped-by-ocadm/etcd.yaml"
 	m.put(t, stopped, "--listen-client-urls=https://192.0.2.1:2379")
-	if err := m.Files.WriteFile(stopped, []byte("--listen-client-urls=https://192.0.2.9:2379"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := m.Files.RemoveAll("/etc/kubernetes/tmp"); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, m.Files.WriteFile(stopped, []byte("--listen-client-urls=https://192.0.2.9:2379"), 0o600))
+	require.NoError(t, m.Files.RemoveAll("/etc/kubernetes/tmp"))
 	// A download interrupted by the end of init.
-	if err := m.Files.Mkdir(downloadDir, 0o700); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, m.Files.Mkdir(downloadDir, 0o700))
 	m.put(t, downloadDir+"/0123456789abcdef-kubelet", "a part")
 	m.boot(t, false)
 	phases := ResetPhases()
@@ -105,9 +96,7 @@ func TestResetUndoesEverything(t *testing.T) {
 // Ledger entries that cannot be undone are residue.
 func TestResidue(t *testing.T) {
 	m := newMachine(t)
-	if err := m.Ledger.Record(host.Entry{Kind: host.KindUnit, Name: "kubelet.service", Op: host.Created}); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, m.Ledger.Record(host.Entry{Kind: host.KindUnit, Name: "kubelet.service", Op: host.Created}))
 	phases := ResetPhases()
 	if _, err := m.do(t, phases[len(phases)-1]); code(err) != CodeResidue {
 		t.Errorf("got %v", err)
@@ -122,9 +111,7 @@ func TestShimsOfOthersKeepTheirSockets(t *testing.T) {
 	m.put(t, "/run/containerd/s/abc", "a socket")
 	m.put(t, "/run/containerd/io.containerd.grpc.v1.cri/x", "")
 	m.put(t, "/proc/77/cmdline", "/usr/bin/"+shim+"\x00-namespace\x00moby\x00-address\x00/run/docker/containerd/containerd.sock\x00")
-	if err := removeRuntimeData(t.Context(), m.Host, m); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, removeRuntimeData(t.Context(), m.Host, m))
 	if !m.Files.Exists("/run/containerd/s/abc") || m.Files.Exists("/run/containerd/io.containerd.grpc.v1.cri") {
 		t.Error("want the socket there and our state gone")
 	}
@@ -145,9 +132,7 @@ func TestResetEndsLostShims(t *testing.T) {
 		}
 		return m.answer(c)
 	}
-	if err := removeRuntimeData(t.Context(), m.Host, m); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, removeRuntimeData(t.Context(), m.Host, m))
 	if _, others := shims(m.Host); len(others) != 1 {
 		t.Errorf("%q", others)
 	}
@@ -160,9 +145,7 @@ func TestResetMayKeepImages(t *testing.T) {
 	m.must(t, Software())
 	m.Config.Run.Keep = []string{config.KeepImages}
 	m.put(t, "/var/lib/containerd/x", "")
-	if err := m.Ledger.Record(host.Entry{Kind: host.KindImage, Name: "registry.k8s.io/pause:3.10.2", Op: host.Created}); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, m.Ledger.Record(host.Entry{Kind: host.KindImage, Name: "registry.k8s.io/pause:3.10.2", Op: host.Created}))
 	for _, p := range ResetPhases() {
 		if _, err := m.do(t, p); err != nil {
 			t.Fatalf("%s: %v", p.Name, err)
@@ -217,13 +200,9 @@ func TestResetLeavesDataOfHostVolumes(t *testing.T) {
 	m.put(t, "/etc/yunion/lbagent.conf", nodefiles.LBAgent+"edited: true\n")
 	theirs := []string{"/opt/cloud/workspace/disks2", "/opt/cloud/workspace/servers/theirs", "/etc/telegraf/mine.d", "/opt/telegraf", "/etc/openvswitch/mine"}
 	for _, d := range append(theirs, "/opt/cloud/workspace/data/glance") {
-		if err := os.MkdirAll(m.Files.Path(d), 0o755); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, os.MkdirAll(m.Files.Path(d), 0o755))
 	}
-	if err := removeRuntimeData(t.Context(), m.Host, m); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, removeRuntimeData(t.Context(), m.Host, m))
 	for _, d := range theirs {
 		if !m.Files.Exists(d) {
 			t.Errorf("a foreign empty directory is gone: %s", d)
@@ -245,9 +224,7 @@ func TestResetLeavesMountedDisks(t *testing.T) {
 	m.put(t, "/proc/self/mounts", "/dev/sdb1 /var/lib/containerd ext4 rw 0 0\n")
 	m.put(t, "/var/lib/containerd/lost+found/x", "the file system's own")
 	m.put(t, "/var/lib/containerd/x", "an image")
-	if err := removeRuntimeData(t.Context(), m.Host, m); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, removeRuntimeData(t.Context(), m.Host, m))
 	if m.Files.Exists("/var/lib/containerd/x") || !m.Files.Exists("/var/lib/containerd/lost+found") {
 		t.Error("want the disk empty but for lost+found")
 	}

@@ -9,6 +9,7 @@ import (
 
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/phases/host"
+	"yunion.io/x/ocadm/test/require"
 )
 
 // edit changes a file like a person would.
@@ -36,9 +37,7 @@ const nvidia = "\n[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.nv
 func (m *machine) asFirstRelease(t *testing.T) {
 	t.Helper()
 	raw, err := m.Files.ReadFile(containerdConfig)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	removed := 0
 	for line := range strings.Lines(string(raw)) {
 		if later.MatchString(line) {
@@ -49,9 +48,7 @@ func (m *machine) asFirstRelease(t *testing.T) {
 	if removed != 3 {
 		t.Fatalf("%d lines removed", removed)
 	}
-	if err := m.Ledger.Forget(host.KindContent, containerdConfig); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, m.Ledger.Forget(host.KindContent, containerdConfig))
 }
 
 func TestEditsOfTheConfigurationAreKept(t *testing.T) {
@@ -79,14 +76,10 @@ func TestEditsOfTheConfigurationAreKept(t *testing.T) {
 			}
 			m.done(t, Units())
 			// After its removal, ocadm's is written.
-			if err := m.Files.Remove(containerdConfig); err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, m.Files.Remove(containerdConfig))
 			m.must(t, Units())
 			want, err := renderConfig(m.Host)
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			m.holds(t, containerdConfig, string(want))
 			m.undo(t, Units())
 			if m.Files.Exists(containerdConfig) || m.Ledger.Has(host.KindContent, containerdConfig) {
@@ -100,9 +93,7 @@ func TestConfigurationOfTheFirstReleaseIsReplaced(t *testing.T) {
 	m := newMachine(t)
 	m.must(t, Units())
 	want, err := renderConfig(m.Host)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	m.asFirstRelease(t)
 	m.edit(t, containerdConfig, "pause:3.10.2", "pause:3.9") // as it was then
 	m.boot(t, false)

@@ -13,6 +13,7 @@ import (
 
 	"yunion.io/x/ocadm/internal/exec"
 	"yunion.io/x/ocadm/phases/host"
+	"yunion.io/x/ocadm/test/require"
 )
 
 // A containerd's data is removed if ocadm installed it, unless others keep something in it.
@@ -40,9 +41,7 @@ func TestDataOfContainerd(t *testing.T) {
 			m.outputs["ctr -n k8s.io containers ls -q "+podLabel] = "abc\n"
 		}},
 		{name: "the first release's ledger", gone: true, after: func(t *testing.T, m *machine) {
-			if err := m.Ledger.Forget(host.KindData, containerdData); err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, m.Ledger.Forget(host.KindData, containerdData))
 		}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -88,9 +87,7 @@ func TestDataOfContainerdThatIsDown(t *testing.T) {
 		return func(t *testing.T, m *machine) {
 			m.put(t, containerdDatabase, "")
 			db, err := bolt.Open(m.Files.Path(containerdDatabase), 0o600, nil)
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			err = db.Update(func(tx *bolt.Tx) error {
 				for _, name := range buckets {
 					parts := strings.Split("v1 "+name, " ")
@@ -108,9 +105,7 @@ func TestDataOfContainerdThatIsDown(t *testing.T) {
 				}
 				return nil
 			})
-			if err := errors.Join(err, db.Close()); err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, errors.Join(err, db.Close()))
 		}
 	}
 	pod := "k8s.io containers pod labels =" + podLabelName
@@ -171,9 +166,7 @@ func TestDirectoriesOfAnotherContainerdStay(t *testing.T) {
 	m.must(t, Software())
 	m.put(t, "/run/containerd/containerd.sock", "")
 	m.put(t, "/var/lib/containerd/x", "")
-	if err := removeRuntimeData(t.Context(), m.Host, m); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, removeRuntimeData(t.Context(), m.Host, m))
 	for name, stays := range map[string]bool{"/opt/containerd/bin/x": true, "/run/nri/theirs": true, "/run/containerd/s/theirs": true,
 		"/run/containerd/containerd.sock": false, "/var/lib/containerd": false} {
 		if m.Files.Exists(name) != stays {

@@ -15,6 +15,7 @@ import (
 
 	"yunion.io/x/ocadm/internal/kube"
 	"yunion.io/x/ocadm/internal/version"
+	"yunion.io/x/ocadm/test/require"
 )
 
 // goldenImage and goldenNamespace are the values in testdata. test/charts renders its chart with Helm and compares.
@@ -25,25 +26,17 @@ const (
 
 func TestChart(t *testing.T) {
 	files, err := Chart(goldenImage, goldenNamespace)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	golden(t, "chart", files)
 }
 
 func TestKustomization(t *testing.T) {
 	files, err := Kustomization(goldenImage, goldenNamespace)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	objs, err := kube.Decode(files["operator.yaml"])
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	want, err := Objects(goldenImage, goldenNamespace)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if d := cmp.Diff(want, objs); d != "" {
 		t.Error(d)
 	}
@@ -64,16 +57,12 @@ func golden(t *testing.T, dir string, files Files) {
 		files[name] = []byte(strings.ReplaceAll(string(text), strings.TrimPrefix(version.Version, "v"), "0.0.0-dev"))
 	}
 	if os.Getenv("UPDATE") != "" {
-		if err := files.Write(dir); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, files.Write(dir))
 	}
 	var there []string
 	for name, text := range files {
 		want, err := os.ReadFile(filepath.Join(dir, name))
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		if d := cmp.Diff(string(want), string(text)); d != "" {
 			t.Errorf("%s (UPDATE=1 rewrites it):\n%s", name, d)
 		}
@@ -87,9 +76,7 @@ func golden(t *testing.T, dir string, files Files) {
 // Applied one by one, each object finds its namespace and kind.
 func TestObjectsAreInOrder(t *testing.T) {
 	objs, err := Objects("r/ocadm:v1", "other")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	there := map[string]bool{"": true, "kube-system": true, "kube-public": true} // created by Kubernetes
 	for _, o := range objs {
 		if o.GetKind() == "Namespace" {
@@ -100,20 +87,14 @@ func TestObjectsAreInOrder(t *testing.T) {
 		}
 	}
 	text, err := YAML(objs)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	again, err := kube.Decode(text)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if d := cmp.Diff(objs, again); d != "" {
 		t.Error(d)
 	}
 	raw, err := JSON(objs)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	list := &unstructured.UnstructuredList{}
 	if err := list.UnmarshalJSON(raw); err != nil || len(list.Items) != len(objs) || !slices.ContainsFunc(list.Items, func(u unstructured.Unstructured) bool {
 		return u.GetKind() == "CustomResourceDefinition" && u.GetName() == "onecloudclusters.onecloud.yunion.io"

@@ -27,38 +27,29 @@ import (
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/internal/kube"
 	"yunion.io/x/ocadm/phases/config"
+	"yunion.io/x/ocadm/test/require"
 )
 
 func TestGolden(t *testing.T) {
 	objs, err := Objects("10.0.0.1:5000/mirror/ocadm:v1", "other")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	var got bytes.Buffer
 	for _, o := range objs {
 		if o.GetKind() == "CustomResourceDefinition" {
 			continue // an unchanged file
 		}
 		doc, err := yaml.Marshal(o.Object)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		got.WriteString("---\n")
 		got.Write(doc)
 	}
 	file := filepath.Join("testdata", "operator.yaml")
 	if os.Getenv("UPDATE") != "" {
-		if err := os.MkdirAll("testdata", 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(file, got.Bytes(), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, os.MkdirAll("testdata", 0o755))
+		require.NoError(t, os.WriteFile(file, got.Bytes(), 0o644))
 	}
 	want, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if d := cmp.Diff(string(want), got.String()); d != "" {
 		t.Errorf("%s (UPDATE=1 rewrites it):\n%s", file, d)
 	}
@@ -69,16 +60,12 @@ func TestObjects(t *testing.T) {
 	s := kube.Scheme()
 	strict := serializer.NewCodecFactory(s, serializer.EnableStrict).UniversalDeserializer()
 	objs, err := Objects("r/ocadm:v1")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	kinds := map[string]int{}
 	for _, o := range objs {
 		kinds[o.GetKind()]++
 		raw, err := o.MarshalJSON()
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		if _, _, err := strict.Decode(raw, nil, nil); err != nil {
 			t.Errorf("%s %s: %v", o.GetKind(), o.GetName(), err)
 		}
@@ -128,9 +115,7 @@ func TestImage(t *testing.T) {
 // Region has the permissions on Kubernetes that it needs, and no more.
 func TestRightsOfRegion(t *testing.T) {
 	objs, err := Objects("r/ocadm:v1", "other")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	got := map[string][]rbacv1.PolicyRule{}
 	bound := map[string]string{}
 	for _, o := range objs {
@@ -174,9 +159,7 @@ func TestRightsOfRegion(t *testing.T) {
 // Manifests that are applied again, and an upgrade of the chart, keep a second copy of the operator.
 func TestManifestsLeaveCopies(t *testing.T) {
 	objs, err := Objects("registry.example.org/ocadm:v2")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	for _, o := range objs {
 		if _, set, _ := unstructured.NestedFieldNoCopy(o.Object, "spec", "replicas"); set {
 			t.Errorf("%s %s has a number of copies", o.GetKind(), o.GetName())
@@ -191,14 +174,10 @@ func TestObjectsFor(t *testing.T) {
 	live.Spec.Template.Spec.Containers = []corev1.Container{{Name: Name, Args: []string{cluster.NamespacesFlag + Namespace + ",other"}}}
 	live.Spec.Replicas = ptr.To[int32](2)
 	objs, err := ObjectsFor(t.Context(), fake.NewClientBuilder().WithObjects(live).Build(), "registry.example.org/ocadm:v2", "third")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	i := slices.IndexFunc(objs, func(o *unstructured.Unstructured) bool { return o.GetKind() == "Deployment" })
 	var d appsv1.Deployment
-	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(objs[i].Object, &d); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, runtime.DefaultUnstructuredConverter.FromUnstructured(objs[i].Object, &d))
 	if got := d.Spec.Template.Spec.ImagePullSecrets; !slices.Equal(got, live.Spec.Template.Spec.ImagePullSecrets) {
 		t.Errorf("credentials %v", got)
 	}
@@ -263,9 +242,7 @@ func TestNamespacesToRemove(t *testing.T) {
 	ours := &corev1.Namespace{}
 	ours.Name, ours.Annotations = "ours", map[string]string{cluster.AnnotationInstalled: "v1"}
 	var r Removal
-	if err := r.namespaces(t.Context(), fake.NewClientBuilder().WithObjects(ours).Build(), []string{"gone", "ours"}, true); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, r.namespaces(t.Context(), fake.NewClientBuilder().WithObjects(ours).Build(), []string{"gone", "ours"}, true))
 	if len(r.Delete) != 1 || r.Delete[0].GetName() != "ours" {
 		t.Errorf("to delete: %v", r.Delete)
 	}

@@ -13,6 +13,7 @@ import (
 
 	"yunion.io/x/ocadm/internal/exec"
 	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/test/require"
 )
 
 func TestPodNamespacesOfOthersStay(t *testing.T) {
@@ -87,9 +88,7 @@ func TestTablesOfTheNodeGo(t *testing.T) {
 		}
 		return exec.Result{}, nil
 	}
-	if err := RemoveNetwork(t.Context(), h, &reporter{}); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, RemoveNetwork(t.Context(), h, &reporter{}))
 	calls := strings.Join(rec.Calls(), "\n")
 	for _, want := range []string{"nft delete table ip kube-proxy\n", "nft delete table ip6 flannel-ipv6", "iptables-nft-restore --noflush"} {
 		if !strings.Contains(calls, want) {
@@ -151,9 +150,7 @@ func TestPublishedPortsInNFTables(t *testing.T) {
 				}
 				return exec.Result{}, nil
 			}
-			if err := RemoveNetwork(t.Context(), h, &reporter{}); err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, RemoveNetwork(t.Context(), h, &reporter{}))
 			var got []string
 			for _, c := range rec.Calls() {
 				if strings.HasPrefix(c, "nft delete") {

@@ -15,6 +15,7 @@ import (
 	"yunion.io/x/ocadm/internal/workflow"
 	"yunion.io/x/ocadm/phases/config"
 	"yunion.io/x/ocadm/phases/host"
+	"yunion.io/x/ocadm/test/require"
 )
 
 type reporter struct {
@@ -36,9 +37,7 @@ func machine(t *testing.T, role string, firstRelease bool, files ...string) (*ho
 	root := t.TempDir()
 	put := func(name, data string) {
 		p := filepath.Join(root, name)
-		if err := errors.Join(os.MkdirAll(filepath.Dir(p), 0o755), os.WriteFile(p, []byte(data), 0o600)); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, errors.Join(os.MkdirAll(filepath.Dir(p), 0o755), os.WriteFile(p, []byte(data), 0o600)))
 	}
 	for _, f := range files {
 		name, data, _ := strings.Cut(f, "=")
@@ -56,9 +55,7 @@ func machine(t *testing.T, role string, firstRelease bool, files ...string) (*ho
 	c := &config.Config{}
 	c.Node.Name = "n1"
 	h, err := host.Fake(t.Context(), root, c, rec)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return h, rec
 }
 
@@ -99,29 +96,19 @@ func tree(t *testing.T, h *host.Host) map[string]string {
 		}
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return out
 }
 
 func clean(t *testing.T, h *host.Host) {
 	t.Helper()
-	if err := Keep(h); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, Keep(h))
 	files, err := Files(h)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	for _, f := range files {
-		if err := Remove(h, f); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, Remove(h, f))
 	}
-	if err := RemoveCNIState(h, &reporter{}); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, RemoveCNIState(h, &reporter{}))
 	RemoveEmpty(h)
 }
 
@@ -147,16 +134,12 @@ func TestOnlyTheNodesFilesGo(t *testing.T) {
 			}
 			h, _ := machine(t, tt.role, tt.firstRelease, append(foreign(), tt.stays...)...)
 			if !tt.firstRelease {
-				if err := Note(h, tt.role == controlPlane); err != nil {
-					t.Fatal(err)
-				}
+				require.NoError(t, Note(h, tt.role == controlPlane))
 			}
 			for _, f := range append(own, tt.extra...) {
 				name, data, _ := strings.Cut(f, "=")
 				p := h.Files.Path(name)
-				if err := errors.Join(os.MkdirAll(filepath.Dir(p), 0o755), os.WriteFile(p, []byte(data), 0o600)); err != nil {
-					t.Fatal(err)
-				}
+				require.NoError(t, errors.Join(os.MkdirAll(filepath.Dir(p), 0o755), os.WriteFile(p, []byte(data), 0o600)))
 			}
 			clean(t, h)
 			if d := cmp.Diff(want, tree(t, h)); d != "" {
@@ -196,15 +179,9 @@ func TestNothingIsRemovedWithoutALedger(t *testing.T) {
 func TestExistingFilesAreKept(t *testing.T) {
 	h, _ := machine(t, controlPlane, false, "/etc/kubernetes/pki/ca.crt=a person's", "/etc/kubernetes/pki/ca.key=a person's", "/sys/class/net/cni0/x=",
 		"/var/lib/cni/networks/cbr0/10.4.0.2=theirs", "/etc/kubernetes/admin.conf=theirs")
-	if err := Note(h, true); err != nil {
-		t.Fatal(err)
-	}
-	if err := h.Files.WriteFile("/etc/kubernetes/admin.conf", []byte("ocadm's"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := h.Files.WriteFile("/etc/kubernetes/pki/sa.key", []byte("ocadm's"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, Note(h, true))
+	require.NoError(t, h.Files.WriteFile("/etc/kubernetes/admin.conf", []byte("ocadm's"), 0o600))
+	require.NoError(t, h.Files.WriteFile("/etc/kubernetes/pki/sa.key", []byte("ocadm's"), 0o600))
 	clean(t, h)
 	n, err := NetworkOf(t.Context(), h)
 	if err != nil || len(n.List()) > 0 {
@@ -265,9 +242,7 @@ func TestVolumeOfImagesIsUnmounted(t *testing.T) {
 func TestMountsBehindALinkAreNeverEmptied(t *testing.T) {
 	const volume = "/data/kubelet/pods/1/volumes/v"
 	h, _ := machine(t, worker, true, volume+"/precious=x", "/var/lib/x=", "/proc/self/mounts=/dev/sdb "+volume+" ext4 rw 0 0\n")
-	if err := os.Symlink("../../data/kubelet", h.Files.Path(kubeletDir)); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.Symlink("../../data/kubelet", h.Files.Path(kubeletDir)))
 	if got, err := Mounts(h); err != nil || len(got) != 1 || got[0] != kubeletDir+"/pods/1/volumes/v" {
 		t.Errorf("%q, %v", got, err)
 	}
@@ -286,9 +261,7 @@ func TestVolumeOfImagesBehindALink(t *testing.T) {
 	h, _ := machine(t, worker, true, elsewhere+"/x=", "/data/kubelet/x=", "/var/lib/x=", "/opt/x=", "/proc/self/mounts=",
 		"/proc/self/mountinfo=63 1 252:0 / "+elsewhere+" rw shared:1 - ext4 /dev/rbd0 rw\n64 1 252:0 / /data/kubelet/pods/1/volumes/v rw shared:1 - ext4 /dev/rbd0 rw\n")
 	for link, to := range map[string]string{"/opt/cloud": "../data/opt/cloud", kubeletDir: "../../data/kubelet"} {
-		if err := os.Symlink(to, h.Files.Path(link)); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, os.Symlink(to, h.Files.Path(link)))
 	}
 	if got, err := Mounts(h); err != nil || len(got) != 1 || got[0] != ImagesDir {
 		t.Errorf("%q, %v", got, err)
@@ -299,9 +272,7 @@ func TestVolumeOfImagesBehindALink(t *testing.T) {
 func TestLinkedDirectoryIsEmptied(t *testing.T) {
 	const linked = "/var/lib/containerd"
 	h, _ := machine(t, worker, true, "/data/containerd/layers/1=x", "/var/lib/x=", "/proc/self/mounts=")
-	if err := os.Symlink("../../data/containerd", h.Files.Path(linked)); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.Symlink("../../data/containerd", h.Files.Path(linked)))
 	if err := Remove(h, linked); err != nil || h.Files.Exists("/data/containerd/layers") || !h.Files.Exists(linked) {
 		t.Errorf("%v", err)
 	}
@@ -313,15 +284,9 @@ func TestLinkedDirectoryIsEmptied(t *testing.T) {
 // After an unfinished reset, the machine may become another kind of node. If a control plane passed for a worker, the next reset would leave its keys and its etcd.
 func TestRoleAfterAResetThatDidNotEnd(t *testing.T) {
 	h, _ := machine(t, worker, false)
-	if err := Note(h, false); err != nil {
-		t.Fatal(err)
-	}
-	if err := h.Files.WriteFile(configFile, []byte("kind: JoinConfiguration\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := h.Ledger.Record(host.Entry{Kind: host.KindPhase, Name: "kubeadm join phase kubelet-start", Op: host.Found}); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, Note(h, false))
+	require.NoError(t, h.Files.WriteFile(configFile, []byte("kind: JoinConfiguration\n"), 0o600))
+	require.NoError(t, h.Ledger.Record(host.Entry{Kind: host.KindPhase, Name: "kubeadm join phase kubelet-start", Op: host.Found}))
 	if err := Note(h, true); err != nil || NodeOf(h) != (Node{Made: true}) || len(h.Ledger.Found(host.KindPhase)) == 0 {
 		t.Errorf("a node changes its role: %+v, %v", NodeOf(h), err)
 	}
@@ -343,19 +308,13 @@ func TestEmptyDirectoriesOfVolumes(t *testing.T) {
 	h, _ := machine(t, "", false)
 	mkdir := func(dirs ...string) {
 		for _, d := range dirs {
-			if err := os.MkdirAll(h.Files.Path(d), 0o755); err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, os.MkdirAll(h.Files.Path(d), 0o755))
 		}
 	}
 	mkdir(before, "/lib/modules", "/usr/libexec/kubernetes")
-	if err := Note(h, false); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, Note(h, false))
 	mkdir(after, disk+"/glance", "/var/lib/ocadm/etcd", "/etc/telegraf", "/etc/yunion/common", "/etc/yunion/pki", "/usr/libexec/kubernetes/kubelet-plugins/volume/exec")
-	if err := h.Files.WriteFile("/proc/self/mounts", []byte("/dev/sdb1 "+disk+" xfs rw 0 0\n"), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, h.Files.WriteFile("/proc/self/mounts", []byte("/dev/sdb1 "+disk+" xfs rw 0 0\n"), 0o644))
 	RemoveEmpty(h)
 	for d, stays := range map[string]bool{
 		before: true, "/lib/modules": true, "/usr/libexec/kubernetes": true, disk + "/glance": true,

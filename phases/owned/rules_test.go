@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"yunion.io/x/ocadm/test/require"
 )
 
 // theirRules are other programs' rules on a machine: docker, nerdctl with published ports, podman's CNI, a person's own.
@@ -138,9 +140,7 @@ func TestRulesOnAKernel(t *testing.T) {
 			dir := t.TempDir()
 			file := func(name, data string) string {
 				p := dir + "/" + name
-				if err := os.WriteFile(p, []byte(data), 0o600); err != nil {
-					t.Fatal(err)
-				}
+				require.NoError(t, os.WriteFile(p, []byte(data), 0o600))
 				return p
 			}
 			inside := func(script string) []string {

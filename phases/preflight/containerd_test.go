@@ -13,6 +13,7 @@ import (
 	"yunion.io/x/ocadm/phases/host"
 	"yunion.io/x/ocadm/phases/kubernetes"
 	"yunion.io/x/ocadm/phases/node"
+	"yunion.io/x/ocadm/test/require"
 )
 
 // foreignContainerd puts a suitable containerd on the machine, with its shim and ctr. Its "config dump" prints the text.
@@ -81,13 +82,9 @@ func own(t *testing.T, m *machine, text string) {
 	t.Helper()
 	this := kubernetes.ThisRelease()
 	for name, v := range map[string]string{"ocadm": this.Ocadm, "kubernetes": this.Kubernetes} {
-		if err := m.h.Ledger.Record(host.Entry{Kind: host.KindRelease, Name: name, Op: host.Found, Detail: v}); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, m.h.Ledger.Record(host.Entry{Kind: host.KindRelease, Name: name, Op: host.Found, Detail: v}))
 	}
-	if err := m.h.Files.WriteFile(kubernetes.ConfigFile, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, m.h.Files.WriteFile(kubernetes.ConfigFile, []byte(text), 0o600))
 }
 
 // answer makes a program, or one of its command lines, succeed and print out.

@@ -19,6 +19,7 @@ import (
 	"yunion.io/x/ocadm/internal/depot"
 	"yunion.io/x/ocadm/internal/fetch"
 	"yunion.io/x/ocadm/internal/registry"
+	"yunion.io/x/ocadm/test/require"
 )
 
 // registryOf returns the address of a registry that gives the same answer to all requests.
@@ -39,9 +40,7 @@ func hasAll(w http.ResponseWriter, _ *http.Request) {
 func TestDiskOfTheDepot(t *testing.T) {
 	m := goodMachine(t)
 	m.h.Config.Node.Bundle = filepath.Join(t.TempDir(), "sparse")
-	if err := errors.Join(os.WriteFile(m.h.Config.Node.Bundle, nil, 0o600), os.Truncate(m.h.Config.Node.Bundle, 3*gib)); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, errors.Join(os.WriteFile(m.h.Config.Node.Bundle, nil, 0o600), os.Truncate(m.h.Config.Node.Bundle, 3*gib)))
 	m.disk = func(p string) (uint64, uint64, error) {
 		if p == depot.DefaultDir {
 			return 2, 4 * gib, nil
@@ -57,9 +56,7 @@ func TestDiskOfTheDepot(t *testing.T) {
 func TestImagesOfTheDepot(t *testing.T) {
 	const proxy, flannel = "registry.k8s.io/kube-proxy:v1.36.3", "ghcr.io/flannel-io/flannel:v0.28.4"
 	all, err := NodeImages(goodMachine(t).h.Config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	others := slices.DeleteFunc(slices.Clone(all), func(i string) bool { return strings.Contains(i, "flannel") })
 	if len(others) == len(all) || !slices.Contains(others, proxy) {
 		t.Fatalf("a node needs %q", all)
@@ -89,9 +86,7 @@ func TestImagesOfTheDepot(t *testing.T) {
 				t.Fatal(err)
 			}
 			if m.h.Config.Node.Offline = tc.offline; tc.offline {
-				if err := m.h.Files.RemoveAll(registry.HostsDir); err != nil {
-					t.Fatal(err)
-				}
+				require.NoError(t, m.h.Files.RemoveAll(registry.HostsDir))
 			}
 			m.kind = Join
 			found := checkImages(t.Context(), m)
@@ -106,13 +101,9 @@ func TestImagesOfARun(t *testing.T) {
 	m := goodMachine(t)
 	m.h.Config.Cloud.Images = []string{"registry.example.org/keystone:v4.0.4"}
 	init, err := Images(m.h.Config, Init)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	join, err := Images(m.h.Config, Join)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	for _, want := range []string{"registry.k8s.io/etcd:3.6.8-0", "ghcr.io/flannel-io/flannel:v0.28.4", "registry.example.org/keystone:v4.0.4"} {
 		if !slices.Contains(init, want) {
 			t.Errorf("init does not need %s", want)

@@ -23,6 +23,7 @@ import (
 	"yunion.io/x/ocadm/phases/cloud"
 	"yunion.io/x/ocadm/phases/config"
 	"yunion.io/x/ocadm/phases/host"
+	"yunion.io/x/ocadm/test/require"
 )
 
 func existing(name, arch string, change ...func(*corev1.Node)) corev1.Node {
@@ -210,9 +211,7 @@ func TestChooseKeepsWhatWasStored(t *testing.T) {
 func image(t *testing.T, arch string) v1.Image {
 	t.Helper()
 	img, err := mutate.ConfigFile(empty.Image, &v1.ConfigFile{OS: "linux", Architecture: arch})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return img
 }
 
@@ -222,12 +221,8 @@ func TestOperatorImage(t *testing.T) {
 	at := strings.TrimPrefix(s.URL, "http://")
 	push := func(tag string, put func(name.Reference) error) string {
 		ref, err := name.ParseReference(at + "/you/ocadm:" + tag)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := put(ref); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
+		require.NoError(t, put(ref))
 		return ref.String()
 	}
 	single := push("amd64", func(r name.Reference) error { return remote.Write(r, image(t, "amd64")) })

@@ -20,6 +20,7 @@ import (
 	"yunion.io/x/ocadm/internal/pki"
 	"yunion.io/x/ocadm/phases/config"
 	"yunion.io/x/ocadm/phases/host"
+	"yunion.io/x/ocadm/test/require"
 )
 
 // goodMachine returns a machine without problems.
@@ -37,9 +38,7 @@ func goodMachine(t *testing.T) *machine {
 		return exec.Result{}, nil
 	}}
 	h, err := host.Fake(t.Context(), t.TempDir(), c, rec)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	for _, p := range []string{"mount", "umount", "ip", "systemctl", "modprobe", "iptables", "nft", "ethtool"} {
 		put(t, h, "/usr/sbin/"+p, "")
 	}
@@ -75,16 +74,12 @@ const tcpHeader = "  sl  local_address rem_address   st tx_queue rx_queue tr tm-
 
 func put(t *testing.T, h *host.Host, name, data string) {
 	t.Helper()
-	if err := (host.Files{Root: h.Files.Root}).WriteFile(name, []byte(data), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, (host.Files{Root: h.Files.Root}).WriteFile(name, []byte(data), 0o755))
 }
 
 func unload(t *testing.T, m *machine, module string) {
 	t.Helper()
-	if err := m.h.Files.RemoveAll("/sys/module/" + module); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, m.h.Files.RemoveAll("/sys/module/"+module))
 }
 
 // emptyBundle returns a bundle for a machine; its only content is one word.
@@ -93,9 +88,7 @@ func emptyBundle(t *testing.T, arch, version string) string {
 	file := filepath.Join(t.TempDir(), "b.bundle")
 	word := bundle.FileSource{Path: "/bin/word", Mode: 0o755, Open: func() (io.ReadCloser, error) { return io.NopCloser(strings.NewReader("word")), nil }}
 	info := bundle.Info{OS: "linux", Arch: arch, KubernetesVersion: version}
-	if err := bundle.Create(t.Context(), file, info, []bundle.FileSource{word}, nil); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, bundle.Create(t.Context(), file, info, []bundle.FileSource{word}, nil))
 	return file
 }
 
@@ -103,13 +96,9 @@ func emptyBundle(t *testing.T, arch, version string) string {
 func selfSigned(t *testing.T, name string) string {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	ca, err := pki.NewCA(time.Now(), name, key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return string(ca.CertPEM())
 }
 

@@ -17,6 +17,7 @@ import (
 	"yunion.io/x/ocadm/internal/exec"
 	"yunion.io/x/ocadm/phases/host"
 	"yunion.io/x/ocadm/phases/kubernetes"
+	"yunion.io/x/ocadm/test/require"
 )
 
 // Files of other distributions, in testdata/machines, with preflight's "findings" about them. "programs" are paths of existing programs, "commands" the
@@ -29,9 +30,7 @@ func TestMachinesOfOtherDistributions(t *testing.T) {
 	for _, file := range archives {
 		t.Run(strings.TrimSuffix(filepath.Base(file), ".txtar"), func(t *testing.T) {
 			archive, err := txtar.ParseFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			last := &archive.Files[len(archive.Files)-1]
 			if last.Name != "findings" {
 				t.Fatalf("the last file is %s, not findings", last.Name)
@@ -45,9 +44,7 @@ func TestMachinesOfOtherDistributions(t *testing.T) {
 			}
 			if os.Getenv("UPDATE") != "" {
 				last.Data = []byte(got.String())
-				if err := os.WriteFile(file, txtar.Format(archive), 0o644); err != nil {
-					t.Fatal(err)
-				}
+				require.NoError(t, os.WriteFile(file, txtar.Format(archive), 0o644))
 			}
 			if d := cmp.Diff(string(last.Data), got.String()); d != "" {
 				t.Errorf("findings (-want +got), UPDATE=1 rewrites them:\n%s", d)
@@ -77,15 +74,11 @@ func machineOf(t *testing.T, archive *txtar.Archive) *machine {
 			names, data, mode = strings.Fields(string(f.Data)), nil, 0o755
 		}
 		for _, name := range names {
-			if err := files.WriteFile(name, data, mode); err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, files.WriteFile(name, data, mode))
 		}
 	}
 	for _, name := range []string{"/proc/net/route", "/proc/net/tcp", "/etc/containerd/certs.d/_default/hosts.toml"} {
-		if err := files.WriteFile(name, []byte(good.h.Files.Text(name)), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, files.WriteFile(name, []byte(good.h.Files.Text(name)), 0o644))
 	}
 	rec := &host.Recorder{Answer: func(c exec.Command) (exec.Result, error) {
 		out, known := commands[strings.Join(append([]string{c.Path}, c.Args...), " ")]
@@ -95,9 +88,7 @@ func machineOf(t *testing.T, archive *txtar.Archive) *machine {
 		return exec.Result{Stdout: out}, nil
 	}}
 	h, err := host.Fake(t.Context(), files.Root, good.h.Config, rec)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	facts := host.Gather(t.Context(), files, rec)
 	facts.Arch, facts.CPUs, facts.UID, facts.Memory, facts.Systemd = "amd64", 4, 0, 8*gib, true
 	facts.Interfaces = []host.Interface{{Name: "eth0", Up: true, Prefixes: []netip.Prefix{netip.MustParsePrefix("192.0.2.11/24")}}}

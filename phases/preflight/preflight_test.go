@@ -20,6 +20,7 @@ import (
 	"yunion.io/x/ocadm/phases/host"
 	"yunion.io/x/ocadm/phases/kubernetes"
 	"yunion.io/x/ocadm/phases/owned"
+	"yunion.io/x/ocadm/test/require"
 )
 
 // checksButJoin leaves out checks that need a real control plane.
@@ -67,9 +68,7 @@ func TestFindings(t *testing.T) {
 			put(t, m.h, "/etc/kubernetes/kubelet.conf", "x")
 		}, []string{"OCA-1006"}, "a worker of a cluster"},
 		"ours, joined as a control-plane node": {func(t *testing.T, m *machine) {
-			if err := owned.Note(m.h, true); err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, owned.Note(m.h, true))
 			own(t, m, "kind: JoinConfiguration\n")
 			put(t, m.h, "/etc/kubernetes/kubelet.conf", "x")
 		}, []string{"OCA-1006"}, "a control-plane node of a cluster"},
@@ -94,9 +93,7 @@ func TestFindings(t *testing.T) {
 		}, nil, ""},
 		"ours, of a release that noted nothing": {func(t *testing.T, m *machine) {
 			put(t, m.h, "/etc/kubernetes/kubelet.conf", "x")
-			if err := m.h.Files.WriteFile(kubernetes.ConfigFile, []byte("kind: InitConfiguration\n"), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, m.h.Files.WriteFile(kubernetes.ConfigFile, []byte("kind: InitConfiguration\n"), 0o600))
 		}, []string{"OCA-1027"}, "it was installed by an earlier ocadm"},
 		"ours, and the API server does not answer": {func(t *testing.T, m *machine) {
 			own(t, m, "kind: InitConfiguration\n")
@@ -110,9 +107,7 @@ func TestFindings(t *testing.T) {
 		"ours, without the flag for its endpoint": {func(t *testing.T, m *machine) {
 			own(t, m, "kind: InitConfiguration\n---\nkind: ClusterConfiguration\ncontrolPlaneEndpoint: cluster.example.org:6443\n")
 			put(t, m.h, "/var/lib/etcd/member/wal", "x")
-			if err := m.h.Ledger.Record(host.Entry{Kind: host.KindPhase, Name: "kubeadm init phase upload-config kubeadm", Op: host.Found}); err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, m.h.Ledger.Record(host.Entry{Kind: host.KindPhase, Name: "kubeadm init phase upload-config kubeadm", Op: host.Found}))
 		}, []string{"OCA-1007"}, "--control-plane-endpoint, --node-ip or --apiserver-bind-port, or after ocadm ha enable its flags"},
 		"ours, with an endpoint that never answered": {func(t *testing.T, m *machine) {
 			own(t, m, "kind: InitConfiguration\n---\nkind: ClusterConfiguration\ncontrolPlaneEndpoint: clutser.example.org:6443\n")
@@ -157,22 +152,16 @@ func TestFindings(t *testing.T) {
 			m.kind, m.h.Facts.Kernel, m.h.Config.Cluster.ProxyMode = Join, "5.10.0-30-amd64", "nftables"
 		}, nil, ""},
 		"program missing": {func(t *testing.T, m *machine) {
-			if err := (host.Files{Root: m.h.Files.Root}).Remove("/usr/sbin/ip"); err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, (host.Files{Root: m.h.Files.Root}).Remove("/usr/sbin/ip"))
 		}, []string{"OCA-1014"}, "calls ip"},
 		"what reset looks with is missing": {func(t *testing.T, m *machine) {
 			for _, p := range []string{"nft", "iptables"} {
-				if err := (host.Files{Root: m.h.Files.Root}).Remove("/usr/sbin/" + p); err != nil {
-					t.Fatal(err)
-				}
+				require.NoError(t, (host.Files{Root: m.h.Files.Root}).Remove("/usr/sbin/"+p))
 			}
 		}, []string{"OCA-1014"}, "calls nft, iptables"},
 		"program missing on Rocky": {func(t *testing.T, m *machine) {
 			m.h.Facts.OS = host.OS{ID: "rocky", Like: []string{"rhel"}, Managers: []string{"dnf"}}
-			if err := (host.Files{Root: m.h.Files.Root}).Remove("/usr/sbin/ip"); err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, (host.Files{Root: m.h.Files.Root}).Remove("/usr/sbin/ip"))
 		}, []string{"OCA-1014"}, "dnf install -y iproute\n"},
 		"small disk": {func(_ *testing.T, m *machine) {
 			m.disk = func(p string) (uint64, uint64, error) {
@@ -200,9 +189,7 @@ func TestFindings(t *testing.T) {
 		"no name server, a worker": {func(t *testing.T, m *machine) { joins(m); put(t, m.h, "/etc/resolv.conf", "") }, []string{"w OCA-1022"}, ""},
 		"no resolv.conf, a worker": {func(t *testing.T, m *machine) {
 			joins(m)
-			if err := os.Remove(m.h.Files.Path("/etc/resolv.conf")); err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, os.Remove(m.h.Files.Path("/etc/resolv.conf")))
 		}, []string{"OCA-1022"}, "the kubelet starts no pod"},
 		"no server of systemd-resolved": {func(t *testing.T, m *machine) {
 			put(t, m.h, "/run/systemd/resolve/resolv.conf", "# No DNS servers known.\nsearch .\n")
@@ -323,15 +310,11 @@ func TestFindings(t *testing.T) {
 			put(t, m.h, "/etc/containerd/certs.d/registry.k8s.io/hosts.toml", "server = 'http://127.0.0.1:1'\n")
 		}, []string{"OCA-2101"}, "--registry-mirror registry.k8s.io=URL"},
 		"offline without a bundle": {func(t *testing.T, m *machine) {
-			if err := m.h.Files.RemoveAll("/etc/containerd/certs.d"); err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, m.h.Files.RemoveAll("/etc/containerd/certs.d"))
 			m.h.Config.Node.Offline = true
 		}, []string{"OCA-2102"}, "ocadm init --offline --bundle FILE"},
 		"offline with mirrors": {func(t *testing.T, m *machine) {
-			if err := m.h.Files.RemoveAll("/etc/containerd/certs.d"); err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, m.h.Files.RemoveAll("/etc/containerd/certs.d"))
 			m.h.Config.Node.Offline, m.h.Config.Node.RegistryMirrors = true, []string{"*=http://127.0.0.1:1"}
 		}, nil, ""},
 		"a registry without the images": {func(t *testing.T, m *machine) {
@@ -347,9 +330,7 @@ func TestFindings(t *testing.T) {
 		"images that containerd has": {func(t *testing.T, m *machine) {
 			put(t, m.h, "/etc/containerd/certs.d/registry.k8s.io/hosts.toml", "server = 'http://127.0.0.1:1'\n")
 			list, err := kubernetes.Images(m.h.Config)
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			var out strings.Builder
 			for _, image := range list {
 				out.WriteString(image + " application/vnd.oci.image.index.v1+json sha256:1 1.0 MiB linux/amd64 -\n")
@@ -371,9 +352,7 @@ func TestFindings(t *testing.T) {
 		}, []string{"OCA-2307"}, " and 9 more"},
 		"truncated bundle": {func(t *testing.T, m *machine) {
 			m.h.Config.Node.Bundle = emptyBundle(t, "amd64", m.h.Config.Cluster.KubernetesVersion)
-			if err := os.Truncate(m.h.Config.Node.Bundle, 1024); err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, os.Truncate(m.h.Config.Node.Bundle, 1024))
 		}, []string{"OCA-2303"}, "copy or download"},
 		"old containerd": {func(_ *testing.T, m *machine) {
 			m.h.Facts.Programs = map[string]host.Program{"containerd": {Path: "/usr/bin/containerd", Version: "v1.6.20"}}

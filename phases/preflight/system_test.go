@@ -17,6 +17,7 @@ import (
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/phases/config"
 	"yunion.io/x/ocadm/phases/host"
+	"yunion.io/x/ocadm/test/require"
 )
 
 const root = "1 0 8:1 / / rw,relatime - ext4 /dev/sda1 rw\n"
@@ -39,9 +40,7 @@ func linked(name, to, lines string) func(*testing.T, *machine) {
 	return both(mounted(lines), func(t *testing.T, m *machine) {
 		at, target := m.h.Files.Path(name), m.h.Files.Path(to)
 		relative, err := filepath.Rel(filepath.Dir(at), target)
-		if err := errors.Join(err, os.MkdirAll(filepath.Dir(at), 0o755), os.MkdirAll(target, 0o755), os.RemoveAll(at), os.Symlink(relative, at)); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, errors.Join(err, os.MkdirAll(filepath.Dir(at), 0o755), os.MkdirAll(target, 0o755), os.RemoveAll(at), os.Symlink(relative, at)))
 	})
 }
 

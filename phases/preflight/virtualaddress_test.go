@@ -8,15 +8,14 @@ import (
 
 	"yunion.io/x/ocadm/phases/config"
 	"yunion.io/x/ocadm/phases/host"
+	"yunion.io/x/ocadm/test/require"
 )
 
 func TestVirtualAddress(t *testing.T) {
 	c := config.Default()
 	c.Node.IP = "10.0.0.1"
 	h, err := host.Fake(t.Context(), t.TempDir(), &c, &host.Recorder{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	h.Facts.Interfaces = []host.Interface{{Name: "eth0", Prefixes: []netip.Prefix{netip.MustParsePrefix("10.0.0.1/24")}}}
 	for address, code := range map[string]string{"10.0.0.100": "", "10.0.1.100": "OCA-2012"} {
 		c.Cluster.VirtualAddress = address

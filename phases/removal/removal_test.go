@@ -28,6 +28,7 @@ import (
 	"yunion.io/x/ocadm/internal/kube"
 	"yunion.io/x/ocadm/internal/vip"
 	"yunion.io/x/ocadm/internal/workflow"
+	"yunion.io/x/ocadm/test/require"
 )
 
 func pod(name, node string, volumes ...string) *corev1.Pod {
@@ -77,9 +78,7 @@ func run(t *testing.T, j *Job) workflow.Result {
 	t.Helper()
 	steps := slices.DeleteFunc(Steps(), func(s Step) bool { return s.Name == "etcd-member" })
 	res, err := workflow.Runner[*Job]{Plan: "node remove", Phases: steps}.Run(t.Context(), j, workflow.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return res
 }
 
@@ -100,9 +99,7 @@ func TestRemove(t *testing.T) {
 	is := Inventory{Node: "node3", Etcd: "none", Peers: []string{"10.0.0.3"}}
 	is.describe(lost())
 	for _, err := range []error{is.pods(t.Context(), k), is.volumes(t.Context(), k)} {
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 	}
 	if is.ready || !slices.Equal(is.Roles, []string{"control-plane", "controller"}) || !slices.Equal(is.Pods, []string{"onecloud/a"}) || len(is.Volumes) != 2 {
 		t.Errorf("inventory %+v", is)

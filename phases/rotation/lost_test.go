@@ -11,6 +11,7 @@ import (
 
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/internal/pki"
+	"yunion.io/x/ocadm/test/require"
 )
 
 // A rotation without a record can be ended: --finish and --revert say how, instead of sending the user in circles with OCA-4409.
@@ -19,21 +20,15 @@ func TestLostRecord(t *testing.T) {
 	write := func(name, text string) {
 		t.Helper()
 		file := h.Files.Path("/etc/kubernetes/" + name)
-		if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, os.MkdirAll(filepath.Dir(file), 0o700))
+		require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
 	}
 	two := func() string {
 		t.Helper()
 		var out string
 		for range 2 {
 			ca, err := pki.NewCA(time.Now(), "kubernetes", nil)
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			out += string(ca.CertPEM())
 		}
 		return out

@@ -19,6 +19,7 @@ import (
 
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/internal/workflow"
+	"yunion.io/x/ocadm/test/require"
 )
 
 type silent struct{ workflow.Reporter }
@@ -52,9 +53,7 @@ func TestReportFits(t *testing.T) {
 	}
 	for _, n := range []int{0, 1, 100, 300} {
 		raw, err := json.Marshal(NewTaken(left[:n]))
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		got, err := parseTaken(string(raw[:min(len(raw), 4096)]))
 		if err != nil || len(got.Left) > n || n > 0 && got.Left[0] != left[0] {
 			t.Errorf("%d: %d bytes, %d files, %v", n, len(raw), len(got.Left), err)

@@ -28,6 +28,7 @@ import (
 	"yunion.io/x/ocadm/phases/config"
 	"yunion.io/x/ocadm/phases/host"
 	"yunion.io/x/ocadm/phases/kubernetes"
+	"yunion.io/x/ocadm/test/require"
 )
 
 func TestReached(t *testing.T) {
@@ -93,9 +94,7 @@ func TestUnknownStage(t *testing.T) {
 func TestKeys(t *testing.T) {
 	m, keys := sealed(t)
 	data, err := toData(Record{ID: "1", Stage: Sign, Nodes: map[string]Stage{"node1": Trust}, Published: map[Stage]time.Time{Trust: time.Unix(1, 0)}}, m)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	for name, raw := range data {
 		if bytes.Contains(raw, []byte("key of")) {
 			t.Errorf("%s shows a key", name)
@@ -183,9 +182,7 @@ func TestLostAnswer(t *testing.T) {
 		}
 	}
 	other := s.DeepCopy()
-	if err := save(t.Context(), c, other, Record{Stage: Drop}, m); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, save(t.Context(), c, other, Record{Stage: Drop}, m))
 	if f := finding.Of(save(t.Context(), c, s, Record{Stage: Trust}, m)); len(f) != 1 || f[0].Code != "OCA-4412" {
 		t.Errorf("beside another command: %+v", f)
 	}
@@ -213,21 +210,13 @@ func controlPlane(t *testing.T, key string) *host.Host {
 	root := t.TempDir()
 	c := config.Default()
 	h, err := host.Fake(t.Context(), root, &c, &host.Recorder{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	ca, err := pki.NewCA(time.Now(), "kubernetes", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	for name, text := range map[string]string{"pki/ca.crt": string(ca.CertPEM()), "pki/ca.key": key, "manifests/kube-apiserver.yaml": "x"} {
 		file := filepath.Join(root, "etc/kubernetes", name)
-		if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, os.MkdirAll(filepath.Dir(file), 0o700))
+		require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
 	}
 	return h
 }
@@ -316,9 +305,7 @@ func TestReplaceTriesAgain(t *testing.T) {
 	restartedFor := func(name string) string {
 		t.Helper()
 		var set appsv1.DaemonSet
-		if err := c.Get(t.Context(), client.ObjectKey{Namespace: "kube-system", Name: name}, &set); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, c.Get(t.Context(), client.ObjectKey{Namespace: "kube-system", Name: name}, &set))
 		return set.Spec.Template.Annotations[restarted]
 	}
 	done := map[string]bool{}

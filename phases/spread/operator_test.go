@@ -23,6 +23,7 @@ import (
 	"yunion.io/x/ocadm/internal/kube"
 	"yunion.io/x/ocadm/phases/config"
 	"yunion.io/x/ocadm/phases/host"
+	"yunion.io/x/ocadm/test/require"
 )
 
 // operator returns the Deployment of the operator with a ready pod on each of these nodes.
@@ -79,9 +80,7 @@ func TestAddOperator(t *testing.T) {
 func TestOperatorPhase(t *testing.T) {
 	cfg := config.Default()
 	h, err := host.Fake(t.Context(), t.TempDir(), &cfg, &host.Recorder{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	p := Operator()
 	if p.Skip(h) == "" {
 		t.Error("it runs on a worker")

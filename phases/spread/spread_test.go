@@ -23,6 +23,7 @@ import (
 	"yunion.io/x/ocadm/internal/workflow"
 	"yunion.io/x/ocadm/phases/config"
 	"yunion.io/x/ocadm/phases/host"
+	"yunion.io/x/ocadm/test/require"
 )
 
 func coreDNS(replicas int32, change ...func(*appsv1.Deployment)) *appsv1.Deployment {
@@ -166,9 +167,7 @@ func TestMove(t *testing.T) {
 func TestPhase(t *testing.T) {
 	cfg := config.Default()
 	h, err := host.Fake(t.Context(), t.TempDir(), &cfg, &host.Recorder{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	p := DNS()
 	if p.Skip(h) == "" {
 		t.Error("it runs on a worker")

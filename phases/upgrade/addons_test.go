@@ -13,6 +13,7 @@ import (
 	"yunion.io/x/ocadm/internal/images"
 	"yunion.io/x/ocadm/internal/version"
 	"yunion.io/x/ocadm/phases/kubernetes"
+	"yunion.io/x/ocadm/test/require"
 )
 
 // In a cluster without kube-proxy (--skip-phases addon/kube-proxy), CoreDNS is upgraded nevertheless.
@@ -20,9 +21,7 @@ func TestDNSWithoutProxy(t *testing.T) {
 	h := machine(t)
 	h.Config.Cluster.KubernetesVersion = version.Kubernetes
 	all, err := kubernetes.Images(h.Config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	newest := ""
 	for _, i := range all {
 		if r := images.Split(i); r.Repository == "registry.k8s.io/coredns/coredns" {

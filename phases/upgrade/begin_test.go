@@ -19,6 +19,7 @@ import (
 	"yunion.io/x/ocadm/internal/workflow"
 	"yunion.io/x/ocadm/phases/host"
 	"yunion.io/x/ocadm/phases/kubernetes"
+	"yunion.io/x/ocadm/test/require"
 )
 
 func code(err error) string {
@@ -33,9 +34,7 @@ func place(t *testing.T, h *host.Host, dir, name, version string) {
 	t.Helper()
 	file := h.Files.Path(filepath.Join(dir, name+".yaml"))
 	text := "spec: {containers: [{name: " + name + ", image: \"registry/" + name + ":" + version + "\"}]}"
-	if err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o755), os.WriteFile(file, []byte(text), 0o600)); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, errors.Join(os.MkdirAll(filepath.Dir(file), 0o755), os.WriteFile(file, []byte(text), 0o600)))
 }
 
 const (
@@ -51,9 +50,7 @@ func TestBegin(t *testing.T) {
 		t.Fatalf("before: %+v, %v", r, err)
 	}
 	was := Record{From: old, To: target, First: true, Committed: true, Cordoned: true, Snapshot: "x"}
-	if err := was.save(h); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, was.save(h))
 	u := &Upgrade{Host: h}
 	if err := Begin(t.Context(), u, old, target); err != nil || u.Record != was {
 		t.Errorf("%+v, %v", u.Record, err)
@@ -75,9 +72,7 @@ func TestBeginAnother(t *testing.T) {
 	h := machine(t)
 	k := fake.NewClientBuilder().WithObjects(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node1"},
 		Status: corev1.NodeStatus{NodeInfo: corev1.NodeSystemInfo{KubeletVersion: old}}}).Build()
-	if err := (Record{From: old, To: target, First: true, Snapshot: "x"}).save(h); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, (Record{From: old, To: target, First: true, Snapshot: "x"}).save(h))
 	for _, v := range []string{"v1.36.2", "v1.36.4"} {
 		u := &Upgrade{Host: h, K: k, ControlPlane: true}
 		if err := Begin(t.Context(), u, old, v); err != nil || u.Record.To != v || u.Record.From != old || u.Record.First || u.Record.Earlier != "" {
@@ -107,9 +102,7 @@ func TestMoveOn(t *testing.T) {
 	} {
 		h := machine(t)
 		file := h.Files.Path(keptKubelet)
-		if err := errors.Join(c.was.save(h), os.WriteFile(file, []byte("old"), 0o755)); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, errors.Join(c.was.save(h), os.WriteFile(file, []byte("old"), 0o755)))
 		place(t, h, live, "etcd", target)
 		place(t, h, staged, "etcd", target)
 		place(t, h, before, "etcd", old)
@@ -125,9 +118,7 @@ func TestMoveOn(t *testing.T) {
 		if begun(u) != "" || u.OnFailure() != workflow.Rollback {
 			t.Errorf("%s: it does not begin: %s", name, begun(u))
 		}
-		if err := begin.Run(t.Context(), u, nil); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, begin.Run(t.Context(), u, nil))
 		r, err := Unfinished(h)
 		if err != nil || r == nil || r.To != newer || r.Cordoned != c.was.Cordoned || h.Files.Text(keptKubelet) != "old" {
 			t.Errorf("%s: %+v, %v", name, r, err)
@@ -139,9 +130,7 @@ func TestMoveOn(t *testing.T) {
 		if c.back {
 			place(t, h, live, "etcd", target)
 		}
-		if err := begin.Undo(t.Context(), u, nil); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, begin.Undo(t.Context(), u, nil))
 		switch r, err := Unfinished(h); {
 		case err != nil:
 			t.Error(err)
@@ -170,9 +159,7 @@ func TestSnapshotOfAnEarlierRun(t *testing.T) {
 	h := machine(t)
 	file := snapshotDir + "/etcd-20261101T000000Z-r1.db"
 	place(t, h, before, "etcd", "1")
-	if err := errors.Join(os.MkdirAll(h.Files.Path(snapshotDir), 0o700), os.WriteFile(h.Files.Path(file), nil, 0o600)); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, errors.Join(os.MkdirAll(h.Files.Path(snapshotDir), 0o700), os.WriteFile(h.Files.Path(file), nil, 0o600)))
 	u := &Upgrade{Host: h, Record: Record{From: old, To: target, First: true, Snapshot: file}}
 	for version, want := range map[string]bool{"1": false, "2": true} {
 		place(t, h, live, "etcd", version)
@@ -185,9 +172,7 @@ func TestSnapshotOfAnEarlierRun(t *testing.T) {
 // An unfinished upgrade does not allow a version older than the cluster's.
 func TestBeginBack(t *testing.T) {
 	h := machine(t)
-	if err := (Record{From: old, To: target, Committed: true}).save(h); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, (Record{From: old, To: target, Committed: true}).save(h))
 	if err := Begin(t.Context(), &Upgrade{Host: h}, "v1.36.4", target); code(err) != "OCA-4501" {
 		t.Errorf("%v", err)
 	}
@@ -208,9 +193,7 @@ func TestPackagedKubelet(t *testing.T) {
 	if err := restartKubelet(t.Context(), u, nil); asked != packaged || code(err) != "OCA-4513" {
 		t.Errorf("asked %q: %v", asked, err)
 	}
-	if err := errors.Join(os.MkdirAll(h.Files.Path(kubernetes.UpgradeDir), 0o700), os.WriteFile(h.Files.Path(kubeletFile), []byte("stray"), 0o755)); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, errors.Join(os.MkdirAll(h.Files.Path(kubernetes.UpgradeDir), 0o700), os.WriteFile(h.Files.Path(kubeletFile), []byte("stray"), 0o755)))
 	if err := keepKubelet(h); err != nil || h.Files.Exists(keptKubelet) {
 		t.Errorf("kept %t, %v", h.Files.Exists(keptKubelet), err)
 	}
@@ -233,14 +216,10 @@ func TestBeginAfterLeftovers(t *testing.T) {
 	place(t, h, before, "etcd", "v1.34.1")
 	place(t, h, live, "etcd", old)
 	for name, text := range map[string]string{keptKubelet: "of v1.34.1", kubeletFile: "of " + old} {
-		if err := errors.Join(os.MkdirAll(filepath.Dir(h.Files.Path(name)), 0o755), os.WriteFile(h.Files.Path(name), []byte(text), 0o755)); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, errors.Join(os.MkdirAll(filepath.Dir(h.Files.Path(name)), 0o755), os.WriteFile(h.Files.Path(name), []byte(text), 0o755)))
 	}
 	u := &Upgrade{Host: h, Record: Record{From: old, To: target}}
-	if err := beginStep().Run(t.Context(), u, nil); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, beginStep().Run(t.Context(), u, nil))
 	if h.Files.Exists(before) || h.Files.Text(keptKubelet) != "of "+old {
 		t.Errorf("previous manifests %t, kept kubelet %q", h.Files.Exists(before), h.Files.Text(keptKubelet))
 	}

@@ -15,6 +15,7 @@ import (
 	"yunion.io/x/ocadm/internal/depot"
 	"yunion.io/x/ocadm/internal/fetch"
 	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/test/require"
 )
 
 // depotWith returns a depot that has these versions of Kubernetes.
@@ -22,24 +23,18 @@ func depotWith(t *testing.T, versions ...string) *depot.Remote {
 	t.Helper()
 	const token = "abcdef.0123456789abcdef"
 	s, err := depot.Open(t.TempDir(), 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	images := map[string]v1.Descriptor{}
 	for _, v := range versions {
 		if images["registry.k8s.io/kube-proxy:"+v], err = s.AddImage(t.Context(), imagetest.Image(t, "amd64", imagetest.Layer(t, 1))); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := s.SetRoot(t.Context(), depot.Root{Name: "bundle-1", Images: images}); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, s.SetRoot(t.Context(), depot.Root{Name: "bundle-1", Images: images}))
 	server := httptest.NewServer(depot.Handler(s, &depot.Access{Tokens: depot.OneToken(token)}))
 	t.Cleanup(server.Close)
 	r, err := depot.NewClient(server.URL, token, fetch.Fetcher{}).Remote(t.Context(), "amd64")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return r
 }
 
@@ -56,14 +51,10 @@ func TestContinueWithoutTheBundle(t *testing.T) {
 		"it is downloaded":                      {SourceInternet, []string{old}, ""},
 	} {
 		h := machine(t)
-		if err := (Record{From: old, To: target, First: true, Committed: true}).save(h); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, (Record{From: old, To: target, First: true, Committed: true}).save(h))
 		h.Depot = depotWith(t, c.has...)
 		u := &Upgrade{Host: h, Target: Target{Version: target, Source: c.source}}
-		if err := Begin(t.Context(), u, target, target); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, Begin(t.Context(), u, target, target))
 		err := u.CheckSource()
 		if code(err) != c.want || err != nil && !strings.Contains(finding.Of(err)[0].Remedy, "--bundle") {
 			t.Errorf("%s: %v", name, err)
@@ -77,13 +68,9 @@ func TestContinueWithoutTheBundle(t *testing.T) {
 // A bundle for another architecture is refused before the upgrade begins, without --kubernetes-version, too.
 func TestTargetOfAnotherArchitecture(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "bundle")
-	if err := bundle.Create(t.Context(), file, bundle.Info{OS: "linux", Arch: "arm64", KubernetesVersion: target}, nil, nil); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, bundle.Create(t.Context(), file, bundle.Info{OS: "linux", Arch: "arm64", KubernetesVersion: target}, nil, nil))
 	b, err := bundle.Open(t.Context(), file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	t.Cleanup(func() { _ = b.Close() })
 	h := machine(t)
 	h.Bundle = b

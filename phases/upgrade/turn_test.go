@@ -13,6 +13,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
+
+	"yunion.io/x/ocadm/test/require"
 )
 
 // lease is a lease in an API server that may be down.
@@ -53,9 +55,7 @@ func TestTurnSurvivesASilentServer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := &lease{}
 		taken, release, err := hold(t.Context(), l, make(chan string, 1))
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		<-taken
 		synctest.Wait()
 		l.down = true

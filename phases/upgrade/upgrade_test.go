@@ -28,6 +28,7 @@ import (
 	etcdphase "yunion.io/x/ocadm/phases/etcd"
 	"yunion.io/x/ocadm/phases/host"
 	"yunion.io/x/ocadm/phases/kubernetes"
+	"yunion.io/x/ocadm/test/require"
 )
 
 func TestPlans(t *testing.T) {
@@ -158,9 +159,7 @@ func machine(t *testing.T) *host.Host {
 	c := config.Default()
 	c.Node.Name = "node1"
 	h, err := host.Fake(t.Context(), t.TempDir(), &c, &host.Recorder{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return h
 }
 
@@ -169,18 +168,12 @@ func TestKeepKubelet(t *testing.T) {
 	h := machine(t)
 	put := func(name, text string) {
 		file := h.Files.Path(name)
-		if err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o755), os.WriteFile(file, []byte(text), 0o755)); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, errors.Join(os.MkdirAll(filepath.Dir(file), 0o755), os.WriteFile(file, []byte(text), 0o755)))
 	}
 	put(kubeletFile, "old")
-	if err := os.MkdirAll(h.Files.Path(kubernetes.UpgradeDir), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.MkdirAll(h.Files.Path(kubernetes.UpgradeDir), 0o700))
 	for _, text := range []string{"new", "newer"} {
-		if err := keepKubelet(h); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, keepKubelet(h))
 		put(kubeletFile, text)
 	}
 	if got := h.Files.Text(keptKubelet); got != "old" {
@@ -194,9 +187,7 @@ func TestKeepKubelet(t *testing.T) {
 // A worker that fails after the drain keeps its record and the previous kubelet, even if the next run fails earlier. One that fails at the start leaves nothing.
 func TestWorkerGoesOn(t *testing.T) {
 	h := machine(t)
-	if err := errors.Join(os.MkdirAll(filepath.Dir(h.Files.Path(kubeletFile)), 0o755), os.WriteFile(h.Files.Path(kubeletFile), []byte("old"), 0o755)); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, errors.Join(os.MkdirAll(filepath.Dir(h.Files.Path(kubeletFile)), 0o755), os.WriteFile(h.Files.Path(kubeletFile), []byte("old"), 0o755)))
 	run := func(u *Upgrade, images error) error {
 		steps := ControlPlaneSteps()
 		at := slices.IndexFunc(steps, func(s Step) bool { return s.Name == "images" })
@@ -213,17 +204,11 @@ func TestWorkerGoesOn(t *testing.T) {
 		t.Errorf("nothing was changed, and there is a record: %+v, %v", r, err)
 	}
 	u := first()
-	if err := run(u, nil); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, run(u, nil))
 	u.Record.Cordoned = true // the drain step; then the software is replaced, and containerd does not restart
-	if err := errors.Join(u.Record.save(h), os.WriteFile(h.Files.Path(kubeletFile), []byte("new"), 0o755)); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, errors.Join(u.Record.save(h), os.WriteFile(h.Files.Path(kubeletFile), []byte("new"), 0o755)))
 	again := &Upgrade{Host: h}
-	if err := Begin(t.Context(), again, old, target); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, Begin(t.Context(), again, old, target))
 	if err := run(again, noRuntime); !errors.Is(err, noRuntime) {
 		t.Fatal(err)
 	}
@@ -238,9 +223,7 @@ func TestForeignKubelet(t *testing.T) {
 		{"/usr/bin/kubelet", old, "/usr/bin/kubelet"}, {"/usr/bin/kubelet", target, ""}, {kubeletFile, old, ""},
 	} {
 		if c.path == kubeletFile {
-			if err := h.Ledger.Record(host.Entry{Kind: host.KindFile, Name: c.path, Op: host.Created}); err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, h.Ledger.Record(host.Entry{Kind: host.KindFile, Name: c.path, Op: host.Created}))
 		}
 		h.Facts.Programs = map[string]host.Program{"kubelet": {Path: c.path, Version: c.version}}
 		if got := foreignKubelet(h, target); got != c.want {
@@ -280,9 +263,7 @@ func TestSnapshotStays(t *testing.T) {
 		files = append(files, filepath.Join(dir, etcdphase.Dir, fmt.Sprintf("etcd-202611%02dT000000Z-r%d.db", i+1, i+2)))
 	}
 	for _, f := range files {
-		if err := errors.Join(os.MkdirAll(filepath.Dir(f), 0o700), os.WriteFile(f, nil, 0o600)); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, errors.Join(os.MkdirAll(filepath.Dir(f), 0o700), os.WriteFile(f, nil, 0o600)))
 	}
 	gone, err := etcdphase.DefaultKeep.Prune(filepath.Join(dir, etcdphase.Dir))
 	if _, kerr := os.Stat(kept); err != nil || len(gone) == 0 || kerr != nil {
@@ -340,18 +321,14 @@ func TestMembersAfterCutOff(t *testing.T) {
 		h := machine(t)
 		h.Kube = func(context.Context) (client.WithWatch, error) { return nil, asked }
 		if c.record != nil {
-			if err := c.record.save(h); err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, c.record.save(h))
 		}
 		place(t, h, live, "etcd", c.live)
 		file := live + "/etcd.yaml"
 		text := strings.Replace(h.Files.Text(file), "name: etcd,", "name: etcd, command: [etcd, --name=node1, --data-dir=/x, \"--advertise-client-urls=https://127.0.0.1:1\", "+
 			"\"--initial-advertise-peer-urls=https://127.0.0.1:2\"],", 1)
 		was := strings.Replace(text, "etcd:"+c.live, "etcd:1", 1)
-		if err := errors.Join(h.Files.WriteFile(file, []byte(text), 0o600), h.Files.WriteFile(before+"/etcd.yaml", []byte(was), 0o600)); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, errors.Join(h.Files.WriteFile(file, []byte(text), 0o600), h.Files.WriteFile(before+"/etcd.yaml", []byte(was), 0o600)))
 		if _, err := members(t.Context(), h); err == nil || errors.Is(err, asked) != c.want {
 			t.Errorf("%s: %v", name, err)
 		}

@@ -12,6 +12,7 @@ import (
 	"yunion.io/x/ocadm/cluster/why"
 	"yunion.io/x/ocadm/internal/vip"
 	"yunion.io/x/ocadm/phases/host"
+	"yunion.io/x/ocadm/test/require"
 )
 
 // The node that holds the virtual address is the one whose own address has the same MAC address.
@@ -19,15 +20,11 @@ func TestSee(t *testing.T) {
 	h, _ := machine(t)
 	s := vip.Settings{Address: "10.0.0.100", RouterID: 77, Password: "canary88"}.With("10.0.0.1").With("10.0.0.2").With("10.0.0.3")
 	raw, err := s.Text()
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if _, _, found := Own(h); found {
 		t.Error("a node without keepalived has a virtual address")
 	}
-	if err := h.Files.WriteFile(vip.SettingsFile, raw, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, h.Files.WriteFile(vip.SettingsFile, raw, 0o600))
 	h.Config.Node.AdvertiseAddress = "10.0.0.1"
 	own, self, found := Own(h)
 	if !found || self != "10.0.0.1" || own.Address != s.Address {

@@ -21,6 +21,7 @@ import (
 	"yunion.io/x/ocadm/internal/workflow"
 	"yunion.io/x/ocadm/phases/config"
 	"yunion.io/x/ocadm/phases/host"
+	"yunion.io/x/ocadm/test/require"
 )
 
 type reporter struct {
@@ -36,9 +37,7 @@ func machine(t *testing.T, objects ...client.Object) (*host.Host, client.WithWat
 	c := config.Default()
 	c.Node.Name, c.Node.AdvertiseAddress, c.Node.IP = "node1", net.IPv4(127, 0, 0, 1).String(), "127.0.0.1"
 	h, err := host.Fake(t.Context(), t.TempDir(), &c, &host.Recorder{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	k := fake.NewClientBuilder().WithObjects(objects...).Build()
 	h.Kube = func(context.Context) (client.WithWatch, error) { return k, nil }
 	return h, k
@@ -57,9 +56,7 @@ func TestJoinAndLeave(t *testing.T) {
 	if done, err := p.Check(t.Context(), h); done || err != nil {
 		t.Fatalf("before: %v, %v", done, err)
 	}
-	if err := p.Run(t.Context(), h, &reporter{}); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, p.Run(t.Context(), h, &reporter{}))
 	s, found, err := Load(t.Context(), k)
 	if err != nil || !found || !slices.Equal(s.Peers, []string{"10.0.0.9", "127.0.0.1"}) || s.Password != "canary88" {
 		t.Fatalf("%+v, %v, %v", s, found, err)
@@ -78,9 +75,7 @@ func TestJoinAndLeave(t *testing.T) {
 	if done, err := p.Check(t.Context(), h); !done || err != nil {
 		t.Errorf("after: %v, %v", done, err)
 	}
-	if err := LeavePhase().Run(t.Context(), h, &reporter{}); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, LeavePhase().Run(t.Context(), h, &reporter{}))
 	if s, _, err := Load(t.Context(), k); err != nil || slices.Contains(s.Peers, "127.0.0.1") || h.Files.Exists(ManifestFile) {
 		t.Errorf("after leaving: %v, %v", s.Peers, err)
 	}
@@ -107,16 +102,12 @@ func TestInitAgain(t *testing.T) {
 	if err := StorePhase().Run(t.Context(), h, &reporter{}); err == nil {
 		t.Error("settings that this machine does not have are stored")
 	}
-	if err := install(h, settings(), &reporter{}); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, install(h, settings(), &reporter{}))
 	r := &reporter{}
 	if err := Phase().Run(t.Context(), h, r); err != nil || len(r.changed) > 0 {
 		t.Errorf("the second run changes %q, %v", r.changed, err)
 	}
-	if err := StorePhase().Run(t.Context(), h, &reporter{}); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, StorePhase().Run(t.Context(), h, &reporter{}))
 	if s, found, err := Load(t.Context(), k); err != nil || !found || s.RouterID != 77 {
 		t.Errorf("stored: %v, %v, %v", s.RouterID, found, err)
 	}

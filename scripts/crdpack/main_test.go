@@ -5,6 +5,8 @@ package main
 import (
 	"strings"
 	"testing"
+
+	"yunion.io/x/ocadm/test/require"
 )
 
 const generated = `
@@ -17,9 +19,7 @@ func TestRevision(t *testing.T) {
 	pack := func(in, before string) string {
 		t.Helper()
 		var b strings.Builder
-		if err := pack(strings.NewReader(in), &b, []byte(before)); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, pack(strings.NewReader(in), &b, []byte(before)))
 		return b.String()
 	}
 	revision := func(text, want string) {
@@ -44,9 +44,7 @@ func TestBounded(t *testing.T) {
 	in := strings.ReplaceAll(generated, "{type: object}", "{properties: {a: "+number(", minimum: 0, maximum: 100")+", b: "+number(", minimum: 0")+", c: {items: "+
 		number(", minimum: 1, maximum: 2")+"}}}")
 	var b strings.Builder
-	if err := pack(strings.NewReader(in), &b, nil); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, pack(strings.NewReader(in), &b, nil))
 	if n := strings.Count(b.String(), "int32"); n != 1 || !strings.Contains(b.String(), `b: {"format":"int32","minimum":0,"type":"integer"}`) {
 		t.Errorf("%d formats:\n%s", n, b.String())
 	}

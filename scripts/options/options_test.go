@@ -15,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"yunion.io/x/ocadm/internal/options"
+	"yunion.io/x/ocadm/test/require"
 )
 
 func TestSnake(t *testing.T) {
@@ -50,9 +51,7 @@ func TestTypeOf(t *testing.T) {
 		"[]bool": "", "chan int": "", "time.Duration": "", "func()": "", "struct{}": "", "any": "", "[][]string": "",
 	} {
 		e, err := parser.ParseExpr(text)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		if got, ok := typeOf(e); got != want || ok != (want != "") {
 			t.Errorf("%s: %q, %t, want %q", text, got, ok, want)
 		}
@@ -73,9 +72,7 @@ func TestEmbedded(t *testing.T) {
 		"(interface{ Generic() })": {},
 	} {
 		e, err := parser.ParseExpr(text)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		if got := embedded(e, at, imports); got != want {
 			t.Errorf("%s: %+v, want %+v", text, got, want)
 		}
@@ -108,9 +105,7 @@ func TestSources(t *testing.T) {
 func field(t *testing.T, text string) *ast.Field {
 	t.Helper()
 	e, err := parser.ParseExpr("struct{ " + text + " }")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return e.(*ast.StructType).Fields.List[0]
 }
 
@@ -133,9 +128,7 @@ func TestAdd(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			table := &options.File{Options: map[string]options.Option{}, Extra: map[string]options.Option{c.key: {Type: options.Text}, "other": {}}}
 			f := field(t, c.field)
-			if err := add(table, f.Names[0].Name, f); err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, add(table, f.Names[0].Name, f))
 			if d := cmp.Diff(map[string]options.Option{c.key: c.want}, table.Options); d != "" {
 				t.Error(d)
 			}
@@ -159,12 +152,8 @@ func tree(t *testing.T, files map[string]string) string {
 	root := t.TempDir()
 	for name, text := range files {
 		path := filepath.Join(root, name)
-		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o755))
+		require.NoError(t, os.WriteFile(path, []byte(text), 0o644))
 	}
 	return root
 }
@@ -186,9 +175,7 @@ var examples = structs{"glance": {cloud, "pkg/image/options", "SImageOptions"}, 
 
 func TestCollect(t *testing.T) {
 	var got options.File
-	if err := example(t).collect(examples, "glance", examples["glance"], &got); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, example(t).collect(examples, "glance", examples["glance"], &got))
 	want := options.File{Include: []string{"shared/base"}, Options: map[string]options.Option{
 		"a": {Type: options.Text}, "b": {Type: options.Text}, "own": {Type: options.Bool}, "limits": {Type: options.Ints, Stored: "limit"},
 	}}
@@ -219,17 +206,11 @@ func TestRun(t *testing.T) {
 	const old = "source: yunion.io/x/onecloud/pkg/image/options SImageOptions\ncommits: [aaa]\noptions:\n  gone: text\n  a: int\nextra:\n  b: {type: text, from: a release}\n  mine: {type: bool, from: the manual}\n"
 	for _, replace := range []bool{false, true} {
 		out := tree(t, map[string]string{"glance.yaml": old, "shared/base.yaml": "source: yunion.io/x/onecloud/pkg/cloudcommon/options BaseOptions\n"})
-		if err := os.MkdirAll(filepath.Join(out, "shared"), 0o755); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, os.MkdirAll(filepath.Join(out, "shared"), 0o755))
 		err := run(example(t), sources{cloud: "bbb"}, out, replace)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		data, err := os.ReadFile(filepath.Join(out, "glance.yaml"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		got, err := options.ParseFile(data)
 		if err != nil {
 			t.Fatalf("%v\n%s", err, data)
@@ -257,9 +238,7 @@ func TestOrdinaryServiceGetsATable(t *testing.T) {
 		"pkg/vpcagent/options/options.go": "package options\n\ntype Options struct{ B bool }\n",
 	})}
 	out := t.TempDir()
-	if err := run(src, nil, out, false); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, run(src, nil, out, false))
 	for name, want := range map[string]string{"aiproxy": "SAiProxyOptions\noptions:\n  a: int\n", "vpcagent": "Options\noptions:\n  b: bool\n"} {
 		data, err := os.ReadFile(filepath.Join(out, name+".yaml"))
 		if err != nil || !strings.HasSuffix(string(data), "source: yunion.io/x/onecloud/pkg/"+name+"/options "+want) {

@@ -7,18 +7,16 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+
+	"yunion.io/x/ocadm/test/require"
 )
 
 // The test program itself is a Go program with modules.
 func TestWrite(t *testing.T) {
 	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	var out strings.Builder
-	if err := write(&out, self, "v1.2.3", "1700000000"); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, write(&out, self, "v1.2.3", "1700000000"))
 	for _, want := range []string{`"name": "ocadm v1.2.3"`, `"created": "2023-11-14T22:13:20Z"`, `"versionInfo": "` + runtime.Version() + `"`} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("no %s in\n%s", want, out.String())

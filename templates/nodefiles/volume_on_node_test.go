@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"yunion.io/x/ocadm/test/require"
 )
 
 // volumeTest runs the script in its own mount namespace, as its container does, and runs step once the volume is visible at dir. The namespace ends with
@@ -40,20 +42,14 @@ V=$1 D=$2
 
 func put(t *testing.T, file, text string) {
 	t.Helper()
-	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.MkdirAll(filepath.Dir(file), 0o755))
+	require.NoError(t, os.WriteFile(file, []byte(text), 0o644))
 }
 
 func content(t *testing.T, file string) string {
 	t.Helper()
 	text, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return string(text)
 }
 
@@ -101,9 +97,7 @@ func TestDeletedVolumeIsUnmounted(t *testing.T) {
 	top := t.TempDir()
 	old, volume, dir := filepath.Join(top, "pvc-old"), filepath.Join(top, "pvc"), filepath.Join(top, "glance")
 	for _, d := range []string{old, volume, dir} {
-		if err := os.MkdirAll(d, 0o755); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, os.MkdirAll(d, 0o755))
 	}
 	out := volumeTest(t, volume, dir, `
 run "$V-old" "$D"; kill -KILL $pid; wait $pid || true
@@ -177,9 +171,7 @@ func TestVolumeReachesTheNodeAndItsAgents(t *testing.T) {
 	top := t.TempDir()
 	volume, dir := filepath.Join(top, "pvc"), filepath.Join(top, "cloud", "glance")
 	put(t, filepath.Join(volume, "a"), "")
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.MkdirAll(dir, 0o755))
 	out := volumeTest(t, volume, dir, `
 cloud=$(dirname "$D")
 mount --bind "$cloud" "$cloud"

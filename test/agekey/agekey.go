@@ -9,18 +9,16 @@ import (
 	"testing"
 
 	"filippo.io/age"
+
+	"yunion.io/x/ocadm/test/require"
 )
 
 // Write generates a key pair and writes the secret key to key.txt in a directory.
 func Write(t testing.TB, dir string) (file string, key *age.X25519Identity) {
 	t.Helper()
 	key, err := age.GenerateX25519Identity()
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	file = filepath.Join(dir, "key.txt")
-	if err := os.WriteFile(file, []byte(key.String()+"\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.WriteFile(file, []byte(key.String()+"\n"), 0o600))
 	return file, key
 }

@@ -25,6 +25,7 @@ import (
 
 	"yunion.io/x/ocadm/operatorctl/operation"
 	"yunion.io/x/ocadm/test/env"
+	"yunion.io/x/ocadm/test/require"
 )
 
 // options are the options of a run.
@@ -150,9 +151,7 @@ func (b *bench) Logf(f string, a ...any) {
 
 // no fails the current part if err is not nil.
 func (b *bench) no(err error) {
-	if err != nil {
-		b.Fatal(err)
-	}
+	require.NoError(b, err)
 }
 
 func (b *bench) pause(d time.Duration) {

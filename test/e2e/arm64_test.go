@@ -19,6 +19,7 @@ import (
 	"yunion.io/x/ocadm/internal/ownimage"
 	built "yunion.io/x/ocadm/internal/version"
 	"yunion.io/x/ocadm/test/lab/debian"
+	"yunion.io/x/ocadm/test/require"
 )
 
 // TestARM64 runs the release for arm64 on this machine in QEMU. It reports its version, checks the machine, and reads a bundle for arm64. Each
@@ -31,9 +32,7 @@ func TestARM64(t *testing.T) {
 		t.Skip("this machine is one")
 	}
 	unpacked, err := debian.Unpack(t.Context(), logf(t), "qemu-user-static")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	dir := t.TempDir()
 	run(t, "make", "--no-print-directory", "-C", repository, "release", "VERSION="+releases[0], "ARCHS=arm64", "RELEASE_DIR="+dir)
 	run(t, "tar", "--extract", "--strip-components=1", "--directory", dir, "--file", one(t, dir, "*.tar.gz"))
@@ -66,9 +65,7 @@ func nodeBundle(t *testing.T, program, arch string) string {
 	var images []bundle.ImageSource
 	if program != "" {
 		img, err := ownimage.Pack(program)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		config, err := img.ConfigFile()
 		if err != nil || config.Architecture != arch {
 			t.Fatalf("the image is for %s (error %v)", config.Architecture, err)
@@ -78,8 +75,6 @@ func nodeBundle(t *testing.T, program, arch string) string {
 	word := bundle.FileSource{Path: "usr/local/share/word", Mode: 0o644, Open: func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader([]byte("word"))), nil }}
 	file := filepath.Join(t.TempDir(), arch+".bundle")
 	info := bundle.Info{OS: "linux", Arch: arch, KubernetesVersion: built.Kubernetes}
-	if err := bundle.Create(t.Context(), file, info, []bundle.FileSource{word}, images); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, bundle.Create(t.Context(), file, info, []bundle.FileSource{word}, images))
 	return file
 }

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"yunion.io/x/ocadm/test/lab/machine"
+	"yunion.io/x/ocadm/test/require"
 	"yunion.io/x/ocadm/test/scenario"
 )
 
@@ -78,9 +79,7 @@ func (s *suite) refuse(t *testing.T, node int, c refused) {
 		list += lively
 	}
 	changed, err := s.On(ctx, node, "sh", "-c", list)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if strings.TrimSpace(changed) != "" {
 		t.Errorf("it changed\n%s", changed)
 	}
@@ -99,9 +98,7 @@ func (s *suite) initArgs(node int, extra ...string) []string {
 
 func (s *suite) badInput(t *testing.T) {
 	const pw = "/run/canary"
-	if err := s.Lab.Node(1).Write(t.Context(), pw, 0o600, strings.NewReader(secret)); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, s.Lab.Node(1).Write(t.Context(), pw, 0o600, strings.NewReader(secret)))
 	db := s.database(t, 1)
 	s.createAccount(t, "nogrant")
 	port := db[3]
@@ -149,9 +146,7 @@ func (s *suite) dryRun(t *testing.T) {
 	argv := s.initArgs(1, append(s.database(t, 1), "--onecloud-version", version, "--dry-run")...)
 	before := s.look(t, 1)
 	out, err := s.On(ctx, 1, argv...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	for _, w := range []string{"/etc/systemd/system/kubelet.service", "create OnecloudCluster"} {
 		if !strings.Contains(out, w) {
 			t.Errorf("the plan lacks %q\n%s", w, out)
@@ -183,9 +178,7 @@ func (s *suite) query(t *testing.T, sql string) string {
 // badJoins joins a machine that has already joined, and joins with wrong credentials.
 func (s *suite) badJoins(t *testing.T) {
 	argv, err := s.JoinCommand(t.Context(), 1)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	with := func(flag, value string) []string {
 		out := append([]string{}, argv...)
 		for i, a := range out {
@@ -203,9 +196,7 @@ func (s *suite) badJoins(t *testing.T) {
 	})
 	t.Run("expired token", func(t *testing.T) {
 		token, err := s.On(t.Context(), 1, scenario.Ocadm, "token", "create", "--ttl", "1s")
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		if _, err := s.On(t.Context(), 1, "sh", "-c", "while kubectl --kubeconfig /etc/kubernetes/admin.conf -n kube-system get secret bootstrap-token-"+
 			strings.TrimSpace(token)[:6]+" 2>/dev/null; do sleep 0.2; done"); err != nil {
 			t.Fatal(err)
@@ -228,9 +219,7 @@ func (s *suite) badJoins(t *testing.T) {
 		s.refuse(t, 2, refused{argv: append(with("", ""), "--depot", depot), want: []string{"OCA-2313", depot, "--bundle FILE"}})
 	})
 	t.Run("joins again after reset", func(t *testing.T) {
-		if err := s.Join(t.Context(), 2); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, s.Join(t.Context(), 2))
 	})
 	t.Run("init on a node of a cluster", func(t *testing.T) {
 		// Wait until the pod network has written its files.

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"yunion.io/x/ocadm/test/lab/machine"
+	"yunion.io/x/ocadm/test/require"
 	"yunion.io/x/ocadm/test/scenario"
 )
 
@@ -51,9 +52,7 @@ func (s *suite) restoreRefused(t *testing.T) {
 // resetRefused checks that a node that etcd needs, because another one is off, cannot be reset.
 func (s *suite) resetRefused(t *testing.T) {
 	ctx := t.Context()
-	if err := s.Lab.Node(3).Kill(ctx); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, s.Lab.Node(3).Kill(ctx))
 	s.refused(t, 2, "OCA-4155", "reset", "--yes")
 	if out, err := s.On(ctx, 2, "kubectl", "--kubeconfig", "/etc/kubernetes/admin.conf", "get", "nodes", "-o", "name"); err != nil || strings.Count(out, "node/") != 3 {
 		t.Errorf("after a reset that was refused: %s, %v", out, err)
@@ -74,9 +73,7 @@ func balance(t *testing.T, lab *machine.Lab, nodes int) string {
 	host := lab.Host().String()
 	for _, port := range []string{"6443", "6444"} {
 		l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", net.JoinHostPort(host, port))
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		context.AfterFunc(ctx, func() { _ = l.Close() })
 		open.Go(func() {
 			for {

@@ -24,6 +24,7 @@ import (
 
 	"yunion.io/x/ocadm/internal/workflow"
 	"yunion.io/x/ocadm/phases/rotation"
+	"yunion.io/x/ocadm/test/require"
 	"yunion.io/x/ocadm/test/scenario"
 )
 
@@ -82,17 +83,11 @@ func (s *rotating) built(t *testing.T) {
 	if s.planes > 1 {
 		args = append(args, "--high-availability-vip", s.VirtualAddress())
 	}
-	if err := s.Init(ctx, args...); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, s.Init(ctx, args...))
 	for node := 2; node <= s.planes; node++ {
-		if err := s.joinControlPlane(t, node); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, s.joinControlPlane(t, node))
 	}
-	if err := s.Join(ctx, s.worker); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, s.Join(ctx, s.worker))
 	s.shell(t, 1, "cp /etc/kubernetes/admin.conf "+oldConf+"; mkdir -p /root/.kube; cp /etc/kubernetes/admin.conf /root/.kube/config")
 	s.was = s.state(t)
 }
@@ -104,9 +99,7 @@ func (s *rotating) rotate(t *testing.T, from int, args ...string) string {
 		out, err = s.On(t.Context(), from, append([]string{scenario.Ocadm, "certs", "rotate-ca", "--yes"}, args...)...)
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	t.Logf("%s took %.1f s", s.Times[len(s.Times)-1].Name, s.Times[len(s.Times)-1].Took.Seconds())
 	return out
 }
@@ -280,9 +273,7 @@ func (s *rotating) polling(t *testing.T, do func()) (out answers) {
 		}
 		return err
 	}
-	if err := read(); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, read())
 	ctx, stop := context.WithCancel(t.Context())
 	var running sync.WaitGroup
 	running.Go(func() {

@@ -19,6 +19,7 @@ import (
 	"testing"
 	"time"
 
+	"yunion.io/x/ocadm/test/require"
 	"yunion.io/x/ocadm/test/scenario"
 )
 
@@ -44,16 +45,12 @@ func TestCertificates(t *testing.T) {
 		t.Skip("make certificates runs it: it takes half an hour")
 	}
 	duration, err := time.ParseDuration(os.Getenv("OCADM_TEST_DURATION"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	s := &renewing{suite: newSuite(t, machines(t, nodes)), nodes: nodes, ends: map[string]map[string]bool{}}
 	s.begin(t)
 	ctx := t.Context()
 	polls, err := s.Polls(ctx, 1)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	polls = append(slices.DeleteFunc(polls, func(p scenario.Poll) bool { return !strings.HasPrefix(p.Name, "apigateway") }), s.apiPoll(t))
 	for i := range polls {
 		polls[i].Every = 250 * time.Millisecond
@@ -85,13 +82,9 @@ func (s *renewing) begin(t *testing.T) {
 	if s.nodes > 1 {
 		args = append(args, "--high-availability-vip", s.VirtualAddress())
 	}
-	if err := s.Init(ctx, args...); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, s.Init(ctx, args...))
 	for node := 2; node <= s.nodes; node++ {
-		if err := s.joinControlPlane(t, node); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, s.joinControlPlane(t, node))
 	}
 	s.must(t, scenario.Ocadm, "cluster", "create", "--version", version)
 	s.must(t, "kubectl", "--kubeconfig", "/etc/kubernetes/admin.conf", "-n", "onecloud", "patch", "oc", "default", "--type=merge", "-p", without(t, smallCloud))
@@ -102,13 +95,9 @@ func (s *renewing) begin(t *testing.T) {
 func (s *renewing) apiPoll(t *testing.T) scenario.Poll {
 	t.Helper()
 	to := filepath.Join(t.TempDir(), "ca.crt")
-	if err := s.Lab.Node(1).CopyOut(t.Context(), "/etc/kubernetes/pki/ca.crt", to); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, s.Lab.Node(1).CopyOut(t.Context(), "/etc/kubernetes/pki/ca.crt", to))
 	raw, err := os.ReadFile(to)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	pool := x509.NewCertPool()
 	pool.AppendCertsFromPEM(raw)
 	return scenario.Poll{Name: "API server", Method: http.MethodGet, URL: "https://" + s.endpoint() + ":6443/readyz", Pool: pool}

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"yunion.io/x/ocadm/internal/workflow"
+	"yunion.io/x/ocadm/test/require"
 )
 
 // cost runs work and prints the processor time that each machine used for it, and the durations of the phases on the machines: on a shared host, the
@@ -49,9 +50,7 @@ const ownShare = 0.3
 func (s *suite) withShares(t *testing.T, nodes []int, work func() error) error {
 	t.Helper()
 	for _, n := range nodes {
-		if err := s.Lab.Node(n).Share(ownShare); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, s.Lab.Node(n).Share(ownShare))
 	}
 	err := work()
 	for _, n := range nodes {
@@ -65,9 +64,7 @@ func (s *suite) processor(t *testing.T, nodes []int) map[int]time.Duration {
 	out := map[int]time.Duration{}
 	for _, n := range nodes {
 		used, err := s.Lab.Node(n).Processor()
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		out[n] = used
 	}
 	return out

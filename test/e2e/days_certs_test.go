@@ -18,6 +18,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"yunion.io/x/ocadm/internal/pki"
+	"yunion.io/x/ocadm/test/require"
 	"yunion.io/x/ocadm/test/scenario"
 )
 
@@ -57,9 +58,7 @@ func (s *suite) sleptPastExpiry(t *testing.T) {
 		}
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	s.whole(t, 1)
 	s.mark(t, "renewed")
 	for _, node := range controlPlanes {
@@ -91,12 +90,10 @@ func (s *suite) emptied(t *testing.T) {
 		if err == nil || !strings.Contains(out, "damaged") {
 			t.Errorf("certs check on node %d: %s, %v", node, out, err)
 		}
-		if err := s.Timed("certs renew with empty files", func() error {
+		require.NoError(t, s.Timed("certs renew with empty files", func() error {
 			_, err := s.On(ctx, node, scenario.Ocadm, "certs", "renew", "--yes", "-o", "json")
 			return err
-		}); err != nil {
-			t.Fatal(err)
-		}
+		}))
 		s.whole(t, 1)
 		if _, err := s.On(ctx, node, scenario.Ocadm, "certs", "check"); err != nil {
 			t.Errorf("certs check on node %d: %v", node, err)
@@ -110,9 +107,7 @@ func (s *suite) emptied(t *testing.T) {
 // joinSleeper joins the worker, for the first time or again, with little disk space, because the machines share one disk.
 func (s *suite) joinSleeper(t *testing.T) {
 	t.Helper()
-	if err := s.Join(t.Context(), sleeper, "--enable-host-agent=false", "--ignore-preflight-errors", "Disk", "--skip-phases", "images/others"); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, s.Join(t.Context(), sleeper, "--enable-host-agent=false", "--ignore-preflight-errors", "Disk", "--skip-phases", "images/others"))
 	if _, err := s.Kubectl(t.Context(), "wait", "node/node4", "--for=condition=Ready", "--timeout=180s"); err != nil {
 		t.Fatal(err)
 	}
@@ -125,9 +120,7 @@ func (s *suite) expireKubelet(t *testing.T, node int) {
 		t.Fatal(err)
 	}
 	file, err := s.On(t.Context(), node, "readlink", "-f", kubeletCertificate) // it must stay a link, or the kubelet stores no other certificate
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	s.expireFiles(t, node, 1, map[string][]string{"pki/ca": {strings.TrimSpace(file)}})
 	if _, err := s.On(t.Context(), node, "systemctl", "start", "kubelet", "--no-block"); err != nil {
 		t.Fatal(err)
@@ -143,9 +136,7 @@ func (s *suite) wakeSleeper(t *testing.T) {
 	shims := func() string {
 		t.Helper()
 		out, err := s.On(ctx, sleeper, "sh", "-c", "pgrep -x kube-proxy; pgrep -x flanneld; true")
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		return out
 	}
 	before := shims()
@@ -177,18 +168,14 @@ func (s *suite) expireFiles(t *testing.T, node, authorities int, leaves map[stri
 		if err == nil {
 			raw, err = os.ReadFile(to)
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		return from, to, raw
 	}
 	for ca, files := range leaves {
 		_, _, crt := get(authorities, ca+".crt")
 		_, _, key := get(authorities, ca+".key")
 		authority, err := pki.ParsePair(crt, key)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		for _, name := range files {
 			from, to, raw := get(node, name)
 			if strings.HasSuffix(name, ".conf") {
@@ -196,12 +183,8 @@ func (s *suite) expireFiles(t *testing.T, node, authorities int, leaves map[stri
 			} else {
 				raw = expired(t, raw, authority)
 			}
-			if err := os.WriteFile(to, raw, 0o600); err != nil {
-				t.Fatal(err)
-			}
-			if err := s.Lab.Node(node).CopyIn(t.Context(), to, from); err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, os.WriteFile(to, raw, 0o600))
+			require.NoError(t, s.Lab.Node(node).CopyIn(t.Context(), to, from))
 		}
 	}
 }
@@ -211,29 +194,21 @@ func expired(t *testing.T, raw []byte, ca pki.Pair) []byte {
 	t.Helper()
 	block, rest := pem.Decode(raw)
 	cert, err := x509.ParseCertificate(block.Bytes)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	cert.NotBefore, cert.NotAfter = time.Now().Add(-48*time.Hour), time.Now().Add(-time.Hour)
 	der, err := x509.CreateCertificate(rand.Reader, cert, ca.Cert, cert.PublicKey, crypto.PrivateKey(ca.Key))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return append(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), rest...)
 }
 
 func expiredKubeconfig(t *testing.T, raw []byte, ca pki.Pair) []byte {
 	t.Helper()
 	c, err := clientcmd.Load(raw)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	for _, u := range c.AuthInfos {
 		u.ClientCertificateData = expired(t, u.ClientCertificateData, ca)
 	}
 	out, err := clientcmd.Write(*c)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return out
 }

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"yunion.io/x/ocadm/internal/wait"
+	"yunion.io/x/ocadm/test/require"
 	"yunion.io/x/ocadm/test/scenario"
 )
 
@@ -35,9 +36,7 @@ func (s *suite) etcdStatus(t *testing.T, node int) (e etcdStatus) {
 	if err == nil {
 		err = json.Unmarshal([]byte(out), &e)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return e
 }
 
@@ -56,18 +55,14 @@ func (s *suite) mark(t *testing.T, name string) {
 		_, err := s.Kubectl(t.Context(), "create", "configmap", name)
 		return err == nil, "", err
 	}, func(string) {})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 }
 
 // marks returns the ConfigMaps that mark created.
 func (s *suite) marks(t *testing.T) string {
 	t.Helper()
 	out, err := s.Kubectl(t.Context(), "get", "configmaps", "-o", "jsonpath={.items[*].metadata.name}")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return strings.TrimSpace(strings.ReplaceAll(out, "kube-root-ca.crt", ""))
 }
 
@@ -79,9 +74,7 @@ func (s *suite) snapshot(t *testing.T, node int) string {
 	if err == nil {
 		err = json.Unmarshal([]byte(out), &info)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return info.File
 }
 
@@ -125,23 +118,15 @@ func (s *suite) restoredOn1(t *testing.T, file string, first func()) {
 		_, err := s.On(ctx, 1, scenario.Ocadm, "etcd", "restore", file, "--dry-run")
 		return err == nil, "", err
 	}, func(string) {})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	first()
-	if err := s.Timed("etcd restore on node 1", func() error {
+	require.NoError(t, s.Timed("etcd restore on node 1", func() error {
 		_, err := s.On(ctx, 1, scenario.Ocadm, "etcd", "restore", file, "--yes", "-o", "json")
 		return err
-	}); err != nil {
-		t.Fatal(err)
-	}
-	if err := s.Timed("etcd rejoin on the others", func() error { others.Wait(); close(errs); return nil }); err != nil {
-		t.Fatal(err)
-	}
+	}))
+	require.NoError(t, s.Timed("etcd rejoin on the others", func() error { others.Wait(); close(errs); return nil }))
 	for err := range errs {
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 	}
 	s.whole(t, 1)
 	t.Logf("from a snapshot to three control planes with its content in %.1f s", time.Since(begun).Seconds())
@@ -178,9 +163,7 @@ func (s *suite) damage(t *testing.T, node int) {
 		_, err := s.On(ctx, node, scenario.Ocadm, "etcd", "status")
 		return err != nil && strings.Contains(err.Error(), "OCA-4014"), "", nil
 	}, func(string) {})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 }
 
 // rejoinDamaged damages the data of a member, which it gets again from the others.
@@ -188,12 +171,10 @@ func (s *suite) rejoinDamaged(t *testing.T) {
 	ctx := t.Context()
 	const node = 3
 	s.damage(t, node)
-	if err := s.Timed("etcd rejoin of a damaged member", func() error {
+	require.NoError(t, s.Timed("etcd rejoin of a damaged member", func() error {
 		_, err := s.On(ctx, node, scenario.Ocadm, "etcd", "rejoin", "--yes", "-o", "json")
 		return err
-	}); err != nil {
-		t.Fatal(err)
-	}
+	}))
 	s.whole(t, 1)
 	if _, err := s.On(ctx, node, scenario.Ocadm, "etcd", "rejoin", "--yes"); err != nil {
 		t.Errorf("again: %v", err)
@@ -205,23 +186,17 @@ func (s *suite) majorityLost(t *testing.T) {
 	ctx := t.Context()
 	s.mark(t, "last")
 	for _, node := range controlPlanes[1:] {
-		if err := s.Lab.Node(node).Kill(ctx); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, s.Lab.Node(node).Kill(ctx))
 	}
 	err := wait.Until(ctx, "the loss of the majority", 2*time.Second, func(context.Context) (bool, string, error) {
 		_, err := s.On(ctx, 1, scenario.Ocadm, "etcd", "status")
 		return err != nil && strings.Contains(err.Error(), "OCA-4147"), "", nil
 	}, func(string) {})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := s.Timed("etcd restore --from-data of the last survivor", func() error {
+	require.NoError(t, err)
+	require.NoError(t, s.Timed("etcd restore --from-data of the last survivor", func() error {
 		_, err := s.On(ctx, 1, scenario.Ocadm, "etcd", "restore", "--from-data", "--yes", "-o", "json")
 		return err
-	}); err != nil {
-		t.Fatal(err)
-	}
+	}))
 	s.mark(t, "survived")
 	if got := s.marks(t); !strings.Contains(got, "last") {
 		t.Errorf("after the loss of the majority there are %q", got)
@@ -256,12 +231,10 @@ func (s *suite) onlyMemberDamaged(t *testing.T) {
 	if dry, err := s.On(ctx, 1, scenario.Ocadm, "etcd", "restore", "--dry-run", "-o", "json"); err != nil || !strings.Contains(dry, file) {
 		t.Errorf("etcd restore --dry-run: %s, %v; want %s", dry, err, file)
 	}
-	if err := s.Timed("etcd restore of the only member", func() error {
+	require.NoError(t, s.Timed("etcd restore of the only member", func() error {
 		_, err := s.On(ctx, 1, scenario.Ocadm, "etcd", "restore", "--yes", "-o", "json")
 		return err
-	}); err != nil {
-		t.Fatal(err)
-	}
+	}))
 	s.mark(t, "back")
 	if got := s.marks(t); strings.Contains(got, "lost") {
 		t.Errorf("after the restore there are %q", got)

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"yunion.io/x/ocadm/test/require"
 	"yunion.io/x/ocadm/test/scenario"
 )
 
@@ -45,14 +46,10 @@ const withoutCloud = "database,operator,cloud-settings,operator-ready,cloud,imag
 // threeControlPlanes creates a cluster of three control-plane nodes without a cloud, with the given endpoint flags.
 func (s *suite) threeControlPlanes(t *testing.T, flags ...string) {
 	t.Helper()
-	if err := s.Init(t.Context(), append(flags, "--ingress", "none", "--ignore-preflight-errors", "Disk",
-		"--skip-phases", withoutCloud)...); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, s.Init(t.Context(), append(flags, "--ingress", "none", "--ignore-preflight-errors", "Disk",
+		"--skip-phases", withoutCloud)...))
 	for _, node := range controlPlanes[1:] {
-		if err := s.joinControlPlane(t, node); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, s.joinControlPlane(t, node))
 	}
 	s.whole(t, 1)
 }
@@ -84,9 +81,7 @@ func (s *suite) removeNode(t *testing.T, from int, args ...string) (r removed) {
 	if err == nil {
 		err = json.Unmarshal([]byte(out), &r)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return r
 }
 
@@ -95,9 +90,7 @@ func (s *suite) removeNode(t *testing.T, from int, args ...string) (r removed) {
 func (s *suite) replaceLost(t *testing.T) {
 	ctx := t.Context()
 	s.volume(t, "node3")
-	if err := s.Lab.Node(3).Kill(ctx); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, s.Lab.Node(3).Kill(ctx))
 	begun := time.Now()
 	err := s.Timed("remove lost node 3", func() error {
 		r := s.removeNode(t, 1, "node3")
@@ -106,9 +99,7 @@ func (s *suite) replaceLost(t *testing.T) {
 		}
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if r := s.removeNode(t, 1, "node3"); len(r.Steps) != 0 || len(r.Had.Volumes) != 1 {
 		t.Errorf("again: %+v", r)
 	}
@@ -129,15 +120,11 @@ func (s *suite) directoryMissing(t *testing.T) {
 	get := func(args ...string) string {
 		t.Helper()
 		out, err := s.Kubectl(ctx, append([]string{"get"}, args...)...)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		return strings.TrimSpace(out)
 	}
 	node, err := strconv.Atoi(strings.TrimPrefix(get("pod", "held-0", "-o", "jsonpath={.spec.nodeName}"), "node"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	dir := get("pv", get("pvc", "held-held-0", "-o", "jsonpath={.spec.volumeName}"), "-o", "jsonpath={.spec.local.path}")
 	if dir == "" {
 		t.Fatal("the volume is not local")
@@ -190,15 +177,11 @@ func (s *suite) tunnelCut(t *testing.T) {
 // comesBack starts a machine that was lost and removed, and joins it again.
 func (s *suite) comesBack(t *testing.T, node int) {
 	t.Helper()
-	if err := s.Lab.Node(node).Start(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, s.Lab.Node(node).Start(t.Context()))
 	if _, err := s.On(t.Context(), node, scenario.Ocadm, "reset", "--yes"); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.joinControlPlane(t, node); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, s.joinControlPlane(t, node))
 	s.whole(t, 1)
 }
 
@@ -213,9 +196,7 @@ func (s *suite) volume(t *testing.T, node string) {
 	t.Helper()
 	ctx := t.Context()
 	image, err := s.Kubectl(ctx, "-n", "kube-system", "get", "deployment", "coredns", "-o", "jsonpath={.spec.template.spec.containers[0].image}")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	manifest := strings.NewReplacer("IMAGE", image, "NODE", node).Replace(`{"apiVersion":"apps/v1","kind":"StatefulSet","metadata":{"name":"held"},"spec":{
 "serviceName":"held","selector":{"matchLabels":{"app":"held"}},"template":{"metadata":{"labels":{"app":"held"}},"spec":{
 "affinity":{"nodeAffinity":{"preferredDuringSchedulingIgnoredDuringExecution":[{"weight":100,"preference":{"matchExpressions":[

@@ -16,6 +16,7 @@ import (
 	"yunion.io/x/ocadm/internal/depot"
 	"yunion.io/x/ocadm/internal/wait"
 	"yunion.io/x/ocadm/test/lab/mirror"
+	"yunion.io/x/ocadm/test/require"
 	"yunion.io/x/ocadm/test/scenario"
 )
 
@@ -38,9 +39,7 @@ func TestDepot(t *testing.T) {
 	s.killedFill(t)
 	s.depotStatus(t)
 	s.download(t)
-	if err := s.Join(t.Context(), 3); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, s.Join(t.Context(), 3))
 	s.withoutAPIServer(t)
 	s.killedDepot(t)
 	s.powerOff(t)
@@ -65,9 +64,7 @@ func offline(t *testing.T) (*suite, *mirror.Internet) {
 	ctx := t.Context()
 	s := newSuite(t, machines(t, 3))
 	internet, err := mirror.StartInternet(s.Lab.Host(), mirror.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	t.Cleanup(func() { _ = internet.Close() })
 	for i := range s.Lab.Nodes() {
 		s.reaches(t, i+1)
@@ -98,9 +95,7 @@ if ls %[2]s/roots/bundle-*; then echo "the fill had ended already"; fi`, quoted(
 	if out, err := s.On(t.Context(), 1, "sh", "-c", script); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	if err := s.Init(t.Context(), "--offline"); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, s.Init(t.Context(), "--offline"))
 }
 
 func (s *suite) depotStatus(t *testing.T) {
@@ -122,9 +117,7 @@ func (s *suite) download(t *testing.T) {
 	t.Helper()
 	ctx := t.Context()
 	line, err := s.On(ctx, 1, scenario.Ocadm, "token", "create", "--print-join-command", "--with-download")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	const program = "/root/downloaded"
 	if n := strings.Count(line, " "+scenario.Ocadm); n != 5 {
 		t.Fatalf("the line is %s", line)
@@ -139,9 +132,7 @@ func (s *suite) download(t *testing.T) {
 		_, err := s.On(ctx, 2, "sh", "-c", strings.TrimSpace(line)+" --as-onecloud-controller "+strings.Join(s.JoinFlags(2), " "))
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if _, err := s.On(ctx, 2, "cmp", program, scenario.Ocadm); err != nil {
 		t.Errorf("what was downloaded is another program: %v", err)
 	}
@@ -193,9 +184,7 @@ func (s *suite) killedDepot(t *testing.T) {
 	ctx := t.Context()
 	s.lacks(t, 3, scheduler)
 	pid, err := s.On(ctx, 1, "sh", "-c", `pid=$(pgrep -f ' depot [s]erve ') && kill -STOP $pid && echo $pid`)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if _, err := s.Kubectl(ctx, "run", "pulled", "--image="+scheduler, "--restart=Never", "--overrides", `{"spec":{"nodeName":"node3"}}`, "--command", "--", "/bin/sh"); err != nil {
 		t.Fatal(err)
 	}
@@ -232,9 +221,7 @@ func (s *suite) powerOff(t *testing.T) {
 	s.runsOn(t, "keystone", "node2")
 	s.lacks(t, 3, keystone)
 	kubectl("label", "node", "node3", "onecloud.yunion.io/controller=enable")
-	if err := s.Lab.Node(2).Kill(ctx); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, s.Lab.Node(2).Kill(ctx))
 	if err := s.Timed("pods move from node 2", func() error { s.runsOn(t, "keystone", "node3"); return nil }); err != nil {
 		t.Error(err)
 	}

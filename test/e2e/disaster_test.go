@@ -17,6 +17,7 @@ import (
 	"yunion.io/x/ocadm/test/agekey"
 	"yunion.io/x/ocadm/test/lab/machine"
 	"yunion.io/x/ocadm/test/mariadb"
+	"yunion.io/x/ocadm/test/require"
 	"yunion.io/x/ocadm/test/scenario"
 )
 
@@ -30,9 +31,7 @@ func TestDisaster(t *testing.T) {
 	}
 	log := logf(t)
 	ocadm, bundle, err := scenario.Build(t.Context(), repository, version, "", log)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	options := machine.Options{Nodes: 2, Ocadm: ocadm, Bundle: bundle, Logf: log}
 	saved := t.TempDir()
 	_, key := agekey.Write(t, saved)
@@ -45,12 +44,8 @@ func TestDisaster(t *testing.T) {
 	if s.Lab.Subnet() == lost.Lab.Subnet() {
 		t.Fatalf("the new machines are in the network %s of the old ones", s.Lab.Subnet())
 	}
-	if err := lost.Lab.Down(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if err := lost.db.Close(); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, lost.Lab.Down(t.Context()))
+	require.NoError(t, lost.db.Close())
 	s.comeBack(t, was, filepath.Join(saved, file), filepath.Join(saved, "key.txt"))
 	var times strings.Builder
 	s.Report(&times)
@@ -73,28 +68,18 @@ func (s *suite) built(t *testing.T) (c kept) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = s.db.Close() }) // the test has closed it, or failed
-	if err := s.Init(ctx, append(s.database(t, 1), "--onecloud-version", version)...); err != nil {
-		t.Fatal(err)
-	}
-	if err := s.Join(ctx, 2); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, s.Init(ctx, append(s.database(t, 1), "--onecloud-version", version)...))
+	require.NoError(t, s.Join(ctx, 2))
 	s.agentsReady(t)
 	session, err := s.Session(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if c.account, err = session.AddAccount(ctx, "alice", "research", "alices password"); err != nil {
 		t.Fatal(err)
 	}
 	image, err := session.Upload(ctx, "golden", []byte(strings.Repeat("an image ", 1<<10)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	vars, err := s.RCAdmin(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	c.image, c.admin = image.ID, vars["OS_PASSWORD"]
 	return c
 }
@@ -104,9 +89,7 @@ func (s *suite) saved(t *testing.T, recipient, dir string) string {
 	t.Helper()
 	ctx := t.Context()
 	out, err := s.On(ctx, 1, scenario.Ocadm, "cluster", "backup", "create", "--to", "/root", "--recipient", recipient, "-o", "json")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	var list []struct {
 		Name   string
 		Proven time.Time
@@ -115,9 +98,7 @@ func (s *suite) saved(t *testing.T, recipient, dir string) string {
 		t.Fatalf("backup create: %s, %v", out, err)
 	}
 	name := list[0].Name
-	if err := s.Lab.Node(1).CopyOut(ctx, "/root/"+name, filepath.Join(dir, name)); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, s.Lab.Node(1).CopyOut(ctx, "/root/"+name, filepath.Join(dir, name)))
 	return name
 }
 
@@ -128,26 +109,18 @@ func (s *suite) comeBack(t *testing.T, was kept, file, key string) {
 	begun := time.Now()
 	const at = "/root/cloud.ocadm-backup"
 	for from, to := range map[string]string{file: at, key: "/root/key.txt"} {
-		if err := s.Lab.Node(1).CopyIn(ctx, from, to); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, s.Lab.Node(1).CopyIn(ctx, from, to))
 	}
 	if err := s.Init(ctx, "--restore-from", at, "--identity", "/root/key.txt"); err != nil {
 		s.explain(t)
 		t.Fatal(err)
 	}
-	if err := s.AllAvailable(ctx); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, s.AllAvailable(ctx))
 	token, err := s.LoginAs(ctx, was.account.User, was.account.Password)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	t.Logf("from ocadm, bundle and backup file to all components Available and the same user logged in: %.1f s (goal: 180 s on an idle machine)", time.Since(begun).Seconds())
 	session, err := s.Session(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	account, err := session.Whose(ctx, token)
 	if account.Password = was.account.Password; err != nil || account != was.account {
 		t.Errorf("logged in as %+v, was %+v (%v)", account, was.account, err)
@@ -161,9 +134,7 @@ func (s *suite) comeBack(t *testing.T, was kept, file, key string) {
 	if err := s.Init(ctx, "--restore-from", at, "--identity", "/root/key.txt"); err != nil {
 		t.Errorf("init again: %v", err)
 	}
-	if err := s.Join(ctx, 2); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, s.Join(ctx, 2))
 	s.agentsReady(t)
 }
 

@@ -13,6 +13,7 @@ import (
 
 	"yunion.io/x/ocadm/test/lab/debian"
 	"yunion.io/x/ocadm/test/lab/machine"
+	"yunion.io/x/ocadm/test/require"
 	"yunion.io/x/ocadm/test/scenario"
 )
 
@@ -25,9 +26,7 @@ func TestDistributions(t *testing.T) {
 	}
 	log := logf(t)
 	ocadm, bundle, err := scenario.Build(t.Context(), repository, version, "", log)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	others := slices.DeleteFunc(debian.Releases(), func(r string) bool { return r == debian.Release })
 	for _, release := range others {
 		t.Run(release, func(t *testing.T) {
@@ -51,9 +50,7 @@ func TestDistributions(t *testing.T) {
 func (s *suite) shell(t *testing.T, node int, line string) string {
 	t.Helper()
 	out, err := s.On(t.Context(), node, "sh", "-ec", line)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return strings.TrimSpace(out)
 }
 
@@ -73,12 +70,8 @@ func (s *suite) otherNetworkIsRefused(t *testing.T) {
 
 // twoFamilies creates the cluster. Node 2 reaches a pod on node 1 through either family.
 func (s *suite) twoFamilies(t *testing.T) {
-	if err := s.Init(t.Context(), twoFamilyNetworks...); err != nil {
-		t.Fatal(err)
-	}
-	if err := s.Join(t.Context(), 2); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, s.Init(t.Context(), twoFamilyNetworks...))
+	require.NoError(t, s.Join(t.Context(), 2))
 	out, err := s.Kubectl(t.Context(), "-n", "kube-system", "get", "pods", "-l", "k8s-app=kube-dns", "-o", "jsonpath={.items[0].status.podIPs[*].ip}")
 	addresses := strings.Fields(out)
 	if err != nil || len(addresses) != 2 {

@@ -21,6 +21,7 @@ import (
 
 	"yunion.io/x/ocadm/test/lab/machine"
 	"yunion.io/x/ocadm/test/mariadb"
+	"yunion.io/x/ocadm/test/require"
 	"yunion.io/x/ocadm/test/scenario"
 )
 
@@ -91,9 +92,7 @@ func machines(t *testing.T, nodes int) *machine.Lab {
 	t.Helper()
 	log := logf(t)
 	ocadm, bundle, err := scenario.Build(t.Context(), repository, version, "", log)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return up(t, machine.Options{Nodes: nodes, Ocadm: ocadm, Bundle: bundle, Logf: log})
 }
 
@@ -108,9 +107,7 @@ func up(t *testing.T, o machine.Options) *machine.Lab {
 		t.Fatal(err)
 	}
 	l, err := machine.Up(ctx, o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	t.Cleanup(func() {
 		if err := machine.Down(context.Background(), o.Name, o.Logf); err != nil { // unless the test has removed it
 			t.Error(err)
@@ -123,9 +120,7 @@ func setUp(t *testing.T) *suite {
 	t.Helper()
 	l := machines(t, 2)
 	db, err := mariadb.Start(t.Context(), t.TempDir(), mariadb.Options{Addr: l.Host().String() + ":0"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	t.Cleanup(func() {
 		if err := db.Close(); err != nil {
 			t.Error(err)
@@ -151,14 +146,10 @@ func labName(t *testing.T) string {
 func lock(t *testing.T, lab string, log func(string, ...any)) {
 	t.Helper()
 	f, err := os.OpenFile(filepath.Join(os.TempDir(), "ocadm-"+lab+".lock"), os.O_RDWR|os.O_CREATE, 0o600)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) != nil {
 		log("waiting for another run in this checkout to end")
-		if err := unix.Flock(int(f.Fd()), unix.LOCK_EX); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, unix.Flock(int(f.Fd()), unix.LOCK_EX))
 	}
 	t.Cleanup(func() { _ = f.Close() })
 }
@@ -166,9 +157,7 @@ func lock(t *testing.T, lab string, log func(string, ...any)) {
 func abs(t *testing.T, path string) string {
 	t.Helper()
 	p, err := filepath.Abs(filepath.Join(repository, path))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return p
 }
 
@@ -183,16 +172,12 @@ func newSuite(t *testing.T, l *machine.Lab) *suite {
 func (s *suite) database(t *testing.T, node int) []string {
 	t.Helper()
 	const file = "/run/mysql-password"
-	if err := s.Lab.Node(node).Write(t.Context(), file, 0o600, strings.NewReader(s.db.RootPassword+"\n")); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, s.Lab.Node(node).Write(t.Context(), file, 0o600, strings.NewReader(s.db.RootPassword+"\n")))
 	return []string{"--mysql-host", s.db.Host, "--mysql-port", strconv.Itoa(s.db.Port), "--mysql-user", "root", "--mysql-password-file", file}
 }
 
 func (s *suite) init(t *testing.T) {
-	if err := s.Init(t.Context(), s.database(t, 1)...); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, s.Init(t.Context(), s.database(t, 1)...))
 	out, err := s.Kubectl(t.Context(), "get", "nodes", "-o", `jsonpath={.items[0].status.conditions[?(@.type=="Ready")].status}`)
 	if err != nil || out != "True" {
 		t.Fatalf("node 1 Ready = %q, %v", out, err)
@@ -202,9 +187,7 @@ func (s *suite) init(t *testing.T) {
 // initAgain runs the same command again: it must succeed and change nothing.
 func (s *suite) initAgain(t *testing.T) {
 	before := s.revision(t)
-	if err := s.Init(t.Context(), s.database(t, 1)...); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, s.Init(t.Context(), s.database(t, 1)...))
 	if after := s.revision(t); after != before {
 		t.Errorf("a second init changed objects:\nbefore %s\nafter  %s", before, after)
 	}
@@ -215,9 +198,7 @@ func (s *suite) revision(t *testing.T) string {
 	t.Helper()
 	out, err := s.Kubectl(t.Context(), "get", "deployments,daemonsets,statefulsets", "-A", "--sort-by=.metadata.uid",
 		"-o", `jsonpath={range .items[*]}{.kind}/{.metadata.name}:{.metadata.uid}:{.metadata.generation} {end}`)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return out
 }
 
@@ -225,9 +206,7 @@ func (s *suite) revision(t *testing.T) string {
 func (s *suite) join(t *testing.T) {
 	networks := s.hostNetworks()
 	for range 2 {
-		if err := s.Join(t.Context(), 2, networks...); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, s.Join(t.Context(), 2, networks...))
 	}
 	s.joined = settled(t, func() map[string]string { return s.machineState(t, 2) }, always)
 	for command, want := range map[string]string{
@@ -294,9 +273,7 @@ func (s *suite) explain(t *testing.T) {
 
 func (s *suite) web(t *testing.T) {
 	page, err := s.Web(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if !strings.Contains(strings.ToLower(page), "<html") {
 		t.Errorf("the console answers %.80q", page)
 	}
@@ -304,9 +281,7 @@ func (s *suite) web(t *testing.T) {
 		t.Errorf("port 80 sends browsers to %q, %v", to, err)
 	}
 	token, err := s.Login(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if token == "" {
 		t.Error("the token is empty")
 	}
@@ -349,25 +324,19 @@ func (s *suite) resetsCleanly(t *testing.T, node int) {
 			_, err := s.On(t.Context(), node, scenario.Ocadm, "reset", "--yes")
 			return err
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 	}
 	compare(t, fmt.Sprintf("node %d after reset", node), s.fresh[node], s.look(t, node))
 }
 
 // initAfterReset creates another cluster on the same machines without a restart, this time with the embedded database.
 func (s *suite) initAfterReset(t *testing.T) {
-	if err := s.Init(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, s.Init(t.Context()))
 	out, err := s.Kubectl(t.Context(), "-n", "onecloud", "get", "statefulset", "ocadm-mysql", "-o", "jsonpath={.status.readyReplicas}")
 	if err != nil || out != "1" {
 		t.Errorf("the embedded database has %q ready pods, %v", out, err)
 	}
-	if err := s.Join(t.Context(), 2, s.hostNetworks()...); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, s.Join(t.Context(), 2, s.hostNetworks()...))
 	s.sameAsUndisturbed(t, 2)
 }
 

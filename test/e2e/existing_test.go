@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"yunion.io/x/ocadm/test/require"
 	"yunion.io/x/ocadm/test/scenario"
 )
 
@@ -21,17 +22,11 @@ func TestExistingCluster(t *testing.T) {
 		t.Skip(err)
 	}
 	s := newSuite(t, machines(t, 2))
-	if err := s.Software(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if err := s.PlainInit(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, s.Software(t.Context()))
+	require.NoError(t, s.PlainInit(t.Context()))
 	operator := func(args ...string) string {
 		out, err := s.On(t.Context(), 1, append([]string{"env", "KUBECONFIG=/etc/kubernetes/admin.conf", scenario.Ocadm}, args...)...)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		return out
 	}
 	before := s.kubectl(t, "get", "namespaces,clusterroles,clusterrolebindings,customresourcedefinitions,priorityclasses", "-o", "name")
@@ -39,12 +34,10 @@ func TestExistingCluster(t *testing.T) {
 	if plan := operator(append(install, "--dry-run")...); !strings.Contains(plan, "create OnecloudCluster onecloud/default") {
 		t.Errorf("the plan: %s", plan)
 	}
-	if err := s.Timed("operator install", func() error {
+	require.NoError(t, s.Timed("operator install", func() error {
 		operator(install...)
 		return nil
-	}); err != nil {
-		t.Fatal(err)
-	}
+	}))
 	s.available(t)
 	generation := s.kubectl(t, "-n", "onecloud", "get", "deployment,statefulset,oc", "-o", "jsonpath={range .items[*]}{.metadata.name} {.metadata.generation}{\"\\n\"}{end}")
 	operator(install...)
@@ -70,8 +63,6 @@ func TestExistingCluster(t *testing.T) {
 func (s *suite) kubectl(t *testing.T, args ...string) string {
 	t.Helper()
 	out, err := s.Kubectl(t.Context(), args...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return out
 }

@@ -20,6 +20,7 @@ import (
 
 	"yunion.io/x/ocadm/cluster/fleet"
 	"yunion.io/x/ocadm/test/lab/machine"
+	"yunion.io/x/ocadm/test/require"
 	"yunion.io/x/ocadm/test/scenario"
 	"yunion.io/x/ocadm/test/sshserver"
 )
@@ -53,9 +54,7 @@ func newFleet(t *testing.T, nodes, controlPlanes int) *fleetTest {
 	t.Helper()
 	log := logf(t)
 	ocadm, bundle, err := scenario.Build(t.Context(), repository, version, "", log)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	l := up(t, machine.Options{Nodes: nodes, Ocadm: ocadm, Bundle: bundle, Packages: []string{"openssh-server", "sudo"}, Logf: log})
 	s := newSuite(t, l)
 	f := &fleetTest{suite: s, ocadm: ocadm}
@@ -68,9 +67,7 @@ func (f *fleetTest) write(t *testing.T, bundle string, controlPlanes int) {
 	t.Helper()
 	private, public := sshserver.NewKey(t)
 	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "key"), private, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "key"), private, 0o600))
 	authorized := public.Type() + " " + base64.StdEncoding.EncodeToString(public.Marshal())
 	var out strings.Builder
 	fmt.Fprintf(&out, "apiVersion: ocadm.yunion.io/v1\nkind: Fleet\nssh: {keyFile: key}\nbundle: %s\nsettings:\n  cloud: {version: %s}\n"+
@@ -93,9 +90,7 @@ func (f *fleetTest) write(t *testing.T, bundle string, controlPlanes int) {
 		fmt.Fprintf(&out, "- {name: %s, address: %s, ssh: {user: %s}, labels: {example.org/rack: r1}}\n", n.Name, n.Address, user)
 	}
 	f.file = filepath.Join(dir, "fleet.yaml")
-	if err := os.WriteFile(f.file, []byte(out.String()), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.WriteFile(f.file, []byte(out.String()), 0o600))
 }
 
 // command returns an ocadm fleet command.
@@ -169,9 +164,7 @@ func (f *fleetTest) killedInInit(t *testing.T) { f.killed(t, "init begins", 1) }
 // threeBad continues. The cable of node 5 is unplugged, a port of node 6 is taken, and node 4 loses power.
 func (f *fleetTest) threeBad(t *testing.T) {
 	ctx := t.Context()
-	if err := f.Lab.Node(5).CutNetwork(); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, f.Lab.Node(5).CutNetwork())
 	if _, err := f.On(ctx, 6, "systemd-run", "--unit=other", "socat", "TCP-LISTEN:10250,fork", "SYSTEM:true"); err != nil {
 		t.Fatal(err)
 	}
@@ -184,9 +177,7 @@ func (f *fleetTest) threeBad(t *testing.T) {
 		lost <- f.Lab.Node(4).Kill(ctx)
 	}()
 	res, status := f.apply(t, "init, two workers join")
-	if err := <-lost; err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, <-lost)
 	want(t, res, fleet.Changed, fleet.Changed, fleet.Changed, fleet.Failed, fleet.Failed, fleet.Failed)
 	if status != 76 {
 		t.Errorf("status %d", status)
@@ -204,15 +195,11 @@ func (f *fleetTest) threeBad(t *testing.T) {
 // allJoin repairs what is wrong.
 func (f *fleetTest) allJoin(t *testing.T) {
 	ctx := t.Context()
-	if err := f.Lab.Node(5).RestoreNetwork(); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, f.Lab.Node(5).RestoreNetwork())
 	if _, err := f.On(ctx, 6, "systemctl", "stop", "other"); err != nil {
 		t.Fatal(err)
 	}
-	if err := f.Lab.Node(4).Start(ctx); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, f.Lab.Node(4).Start(ctx))
 	if _, err := f.On(ctx, 4, "sh", "-c", "until systemctl is-active -q ssh; do sleep 0.2; done"); err != nil {
 		t.Fatal(err)
 	}
@@ -251,8 +238,6 @@ func (f *fleetTest) removeOne(t *testing.T) {
 		_, err := f.On(ctx, 1, scenario.Ocadm, "machine", "remove", "node2", "--yes", "--wait")
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	compare(t, "node2 after it was removed", f.fresh[2], f.look(t, 2))
 }

@@ -14,6 +14,7 @@ import (
 
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/cluster/fleet"
+	"yunion.io/x/ocadm/test/require"
 	"yunion.io/x/ocadm/test/scenario"
 )
 
@@ -55,12 +56,8 @@ func (f *fleetTest) killed(t *testing.T, name string, node int) {
 		_, err := f.On(ctx, node, "sh", "-c", "until [ -e /usr/local/bin/kubelet ]; do sleep 0.1; done")
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := c.Process.Kill(); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
+	require.NoError(t, c.Process.Kill())
 	_ = c.Wait()
 }
 
@@ -97,13 +94,9 @@ func (f *fleetTest) removed(t *testing.T, name string, node int, args ...string)
 		_, err := f.On(t.Context(), 1, append([]string{scenario.Ocadm, "machine", "remove", machine, "--yes", "--wait"}, args...)...)
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	got, err := f.HAStatus(t.Context(), 1)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	for _, n := range got.Nodes {
 		if n.Name == machine {
 			t.Errorf("%s is still there: %+v", machine, got)
@@ -122,18 +115,14 @@ func (f *fleetTest) joinControlPlaneMachine(t *testing.T) {
 			"--roles", "controlplane", "--wait")
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	f.arrives(t, 3, "runs", func(m *v1alpha1.OnecloudMachine) bool { return running(m) && m.ControlPlane() })
 	f.whole(t, 1)
 }
 
 // removeLost abandons node 3, whose machine has no power.
 func (f *fleetTest) removeLost(t *testing.T) {
-	if err := f.Lab.Node(3).Kill(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, f.Lab.Node(3).Kill(t.Context()))
 	f.removed(t, "remove node3, which is lost", 3, "--abandon")
 }
 

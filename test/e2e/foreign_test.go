@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"yunion.io/x/ocadm/test/lab/binaries"
+	"yunion.io/x/ocadm/test/require"
 	"yunion.io/x/ocadm/test/scenario"
 )
 
@@ -85,12 +86,8 @@ func TestResetKeepsForeign(t *testing.T) {
 		s.plant(t, node)
 		scans[node], s.fresh[node] = s.scan(t, node), s.lookAround(t, node)
 	}
-	if err := s.Init(t.Context(), "--ingress", "none", "--skip-phases", "storage,database,operator,cloud-settings,operator-ready,cloud"); err != nil {
-		t.Fatal(err)
-	}
-	if err := s.Join(t.Context(), 2); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, s.Init(t.Context(), "--ingress", "none", "--skip-phases", "storage,database,operator,cloud-settings,operator-ready,cloud"))
+	require.NoError(t, s.Join(t.Context(), 2))
 	// Another user's image in the containerd that ocadm installed, on the worker.
 	const image = `ctr -n k8s.io images export --local --platform linux/amd64 - registry.k8s.io/pause:3.10.2 > /run/pause.tar && ctr -n mine images import /run/pause.tar && rm /run/pause.tar`
 	if _, err := s.On(t.Context(), 2, "sh", "-c", image); err != nil {
@@ -130,29 +127,21 @@ func (s *suite) plant(t *testing.T, node int) {
 	}
 	for _, name := range []string{"etcd", "etcdctl", "containerd", "ctr"} {
 		program, err := binaries.Path(t.Context(), name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := n.CopyIn(t.Context(), program, "/opt/other/"+name); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
+		require.NoError(t, n.CopyIn(t.Context(), program, "/opt/other/"+name))
 	}
 	for name, text := range foreignFiles() {
 		if _, err := s.On(t.Context(), node, "mkdir", "-p", path.Dir(name)); err != nil {
 			t.Fatal(err)
 		}
-		if err := n.Write(t.Context(), name, 0o600, strings.NewReader(text)); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, n.Write(t.Context(), name, 0o600, strings.NewReader(text)))
 	}
 	// Empty directories among those that pods of the cloud use.
 	if _, err := s.On(t.Context(), node, "mkdir", "-p", "/opt/cloud/workspace/disks2", "/etc/openvswitch", "/etc/telegraf/mine.d"); err != nil {
 		t.Fatal(err)
 	}
 	for name, text := range map[string]string{"/run/rules": foreignRules, "/run/nft": foreignNFT} {
-		if err := n.Write(t.Context(), name, 0o600, strings.NewReader(text)); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, n.Write(t.Context(), name, 0o600, strings.NewReader(text)))
 	}
 	script := `chmod 755 /opt/other/*
 iptables-nft-restore </run/rules; ip6tables-nft-restore --noflush </dev/null; nft -f /run/nft
@@ -201,21 +190,15 @@ func (s *suite) scan(t *testing.T, node int) map[string]string {
 	}
 	files, err := s.On(t.Context(), node, "sh", "-c", `find /etc /opt /root /home /srv /var/lib \( `+strings.Join(prune, " -o ")+
 		` \) -prune -o -type f -exec sha256sum {} + | awk '{print "file:" $2, $1}'; sha256sum /var/log/pods/* | awk '{print "file:" $2, $1}'`)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	out := fields(files)
 	for _, command := range []string{"iptables-nft-save", "ip6tables-nft-save", "iptables-legacy-save", "ip6tables-legacy-save"} {
 		text, err := s.On(t.Context(), node, command)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		out[command] = meaningfulRules(text)
 	}
 	text, err := s.On(t.Context(), node, "nft", "-s", "list", "ruleset")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	out["nft list ruleset"] = meaningfulTables(text)
 	return out
 }

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"yunion.io/x/ocadm/phases/ha"
+	"yunion.io/x/ocadm/test/require"
 	"yunion.io/x/ocadm/test/scenario"
 )
 
@@ -30,18 +31,12 @@ func TestHighAvailability(t *testing.T) {
 	l := machines(t, 4)
 	s := newSuite(t, l)
 	ctx := t.Context()
-	if err := s.Init(ctx, "--ingress", "none", "--skip-phases", "database,operator,cloud-settings,operator-ready,cloud"); err != nil {
-		t.Fatal(err)
-	}
-	if err := s.Join(ctx, 4); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, s.Init(ctx, "--ingress", "none", "--skip-phases", "database,operator,cloud-settings,operator-ready,cloud"))
+	require.NoError(t, s.Join(ctx, 4))
 	s.enabled(t, 4)
 	s.refused(t, 1, "OCA-4170", "ha", "test", "--yes")
 	for _, node := range []int{2, 3} {
-		if err := s.JoinControlPlane(ctx, 1, node); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, s.JoinControlPlane(ctx, 1, node))
 	}
 	if got := s.whole(t, 1); len(got.NotRedundant) > 0 { // the joins move a pod of CoreDNS
 		t.Errorf("after the joins, one node still holds: %q", got.NotRedundant)
@@ -78,9 +73,7 @@ func (s *suite) outages(t *testing.T) (other int) {
 		t.Errorf("after the loss of %s: %+v, %v", before.Holder, after, err)
 	}
 	s.nodePort(t, other)
-	if err := s.Lab.Node(holder).Start(ctx); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, s.Lab.Node(holder).Start(ctx))
 	s.whole(t, other)
 	s.replace(t, other, holder)
 	s.forgotten(t, other, holder)
@@ -207,9 +200,7 @@ func (s *suite) replace(t *testing.T, from, node int) {
 	if err != nil || len(got.Nodes) != 2 {
 		t.Errorf("after reset: %+v, %v", got, err)
 	}
-	if err := s.JoinControlPlane(t.Context(), from, node); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, s.JoinControlPlane(t.Context(), from, node))
 	s.whole(t, from)
 }
 
@@ -229,9 +220,7 @@ func (s *suite) forgotten(t *testing.T, from, node int) {
 	if _, err := s.On(ctx, from, "kubectl", "--kubeconfig", "/etc/kubernetes/admin.conf", "delete", "node", name); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.JoinControlPlane(ctx, from, node); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, s.JoinControlPlane(ctx, from, node))
 	s.whole(t, from)
 }
 

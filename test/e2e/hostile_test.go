@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"yunion.io/x/ocadm/test/require"
 	"yunion.io/x/ocadm/test/scenario"
 )
 
@@ -72,13 +73,9 @@ func (s *suite) dryRunAfter(t *testing.T) {
 // noSecret searches for the passwords where many may read: in what ocadm wrote on the machine, and in what the API server shows except Secrets.
 func (s *suite) noSecret(t *testing.T) {
 	said, err := s.On(t.Context(), 1, "sh", "-c", "cd / && cat /var/log/ocadm/* /var/lib/ocadm/*.jsonl $(find /etc/ocadm /etc/systemd/system -type f); journalctl --no-pager")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	objects, err := s.Kubectl(t.Context(), "get", "configmaps,pods,events,deployments,statefulsets,onecloudclusters,crd", "-A", "-o", "yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	for place, text := range map[string]string{"logs, journal or files": said, "objects": objects} {
 		if len(text) < 1000 {
 			t.Errorf("%s are too short to have been read: %q", place, text)
@@ -101,9 +98,7 @@ func (s *suite) objects(t *testing.T) map[string]string {
 	} {
 		text, err := s.Kubectl(t.Context(), "get", kinds, "-A", "-o",
 			`jsonpath={range .items[*]}{.kind}/{.metadata.namespace}/{.metadata.name} {.metadata.uid}:{.metadata.`+field+`}{"\n"}{end}`)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		maps.Copy(out, fields(text))
 	}
 	return out
@@ -160,8 +155,6 @@ func (s *suite) look(t *testing.T, node int, without ...string) map[string]strin
 		paths.WriteString(" -o -path " + p)
 	}
 	out, err := s.On(t.Context(), node, "sh", "-c", fmt.Sprintf(script, paths.String()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return fields(out)
 }

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"yunion.io/x/ocadm/test/require"
 	"yunion.io/x/ocadm/test/scenario"
 )
 
@@ -16,9 +17,7 @@ import (
 func (s *suite) images(t *testing.T) {
 	ctx := t.Context()
 	cloud, err := s.Session(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	content := []byte(strings.Repeat("an image ", 1<<17))
 	size := strconv.Itoa(len(content))
 	upload := func(name string) scenario.Image {
@@ -30,9 +29,7 @@ func (s *suite) images(t *testing.T) {
 	}
 	first := upload("first")
 	name, volume, err := s.Volume(ctx, "default-glance")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	node := 1
 	if name == "node2" {
 		node = 2
@@ -94,9 +91,7 @@ func (s *suite) reclaim(t *testing.T) {
 		t.Errorf("the images of a deleted cloud that keeps its data: %q, %v", out, err)
 	}
 	pv, err := s.Kubectl(ctx, "-n", "onecloud", "get", "pvc", claim, "-o", "jsonpath={.spec.volumeName}")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	pv = strings.TrimSpace(pv)
 	policy, err := s.Kubectl(ctx, "get", "pv", pv, "-o", "jsonpath={.spec.persistentVolumeReclaimPolicy}")
 	if err != nil || strings.TrimSpace(policy) != "Delete" {

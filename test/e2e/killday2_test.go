@@ -22,6 +22,7 @@ import (
 	"yunion.io/x/ocadm/test/agekey"
 	"yunion.io/x/ocadm/test/lab/assemble"
 	"yunion.io/x/ocadm/test/lab/machine"
+	"yunion.io/x/ocadm/test/require"
 	"yunion.io/x/ocadm/test/scenario"
 )
 
@@ -36,13 +37,9 @@ func TestKillSweepDay2(t *testing.T) {
 	}
 	ctx, log := t.Context(), logf(t)
 	_, newer, err := scenario.Build(ctx, repository, version, "", log)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	ocadm, bundle, err := scenario.BuildFor(ctx, repository, assemble.Options{KubernetesVersion: upgradeFrom(), CloudVersion: version, Logf: log})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	k := &day2{suite: newSuite(t, up(t, machine.Options{Name: "-day2", Nodes: 2, Ocadm: ocadm, Bundle: bundle, Logf: log})), upgraded: map[int]map[string]string{}}
 	k.only = strings.FieldsFunc(os.Getenv("OCADM_KILLSWEEP"), func(r rune) bool { return r == ',' })
 	k.limit, _ = strconv.Atoi(os.Getenv("OCADM_KILLSWEEP_POINTS"))
@@ -90,13 +87,9 @@ func (k *day2) upgradeApply() []string {
 // cluster creates a cluster of a control plane and a worker, without an operator.
 func (k *day2) cluster(t *testing.T) {
 	ctx := t.Context()
-	if err := k.Init(ctx, "--kubernetes-version", upgradeFrom(), "--ingress", "none", "--ignore-preflight-errors", "Disk",
-		"--skip-phases", withoutCloud); err != nil {
-		t.Fatal(err)
-	}
-	if err := k.Join(ctx, 2, "--ignore-preflight-errors", "Disk", "--skip-phases", "images/others"); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, k.Init(ctx, "--kubernetes-version", upgradeFrom(), "--ingress", "none", "--ignore-preflight-errors", "Disk",
+		"--skip-phases", withoutCloud))
+	require.NoError(t, k.Join(ctx, 2, "--ignore-preflight-errors", "Disk", "--skip-phases", "images/others"))
 	// The routes between the nodes are part of the state.
 	k.must(t, "kubectl", "--kubeconfig", "/etc/kubernetes/admin.conf", "-n", "kube-flannel", "rollout", "status", "daemonset/kube-flannel-ds", "--timeout=180s")
 	k.before = map[int]map[string]string{}
@@ -130,9 +123,7 @@ func (k *day2) resetsCleanly(t *testing.T) {
 
 func (k *day2) ended(t *testing.T, node int, argv []string) {
 	t.Helper()
-	if err := k.Timed(strings.Join(argv[1:3], " ")+" at last", func() error { _, err := k.On(t.Context(), node, argv...); return err }); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, k.Timed(strings.Join(argv[1:3], " ")+" at last", func() error { _, err := k.On(t.Context(), node, argv...); return err }))
 }
 
 // isBack waits until a machine and its cluster are in their initial state.
@@ -256,9 +247,7 @@ func (k *day2) sweptCloudRestore(t *testing.T) {
 	k.must(t, "kubectl", "--kubeconfig", "/etc/kubernetes/admin.conf", "-n", "onecloud", "wait", "oc/default", "--for=condition=Ready", "--timeout=600s")
 	k.project(t, "before")
 	dir := t.TempDir()
-	if err := k.Lab.Node(1).CopyIn(ctx, k.key, "/root/key.txt"); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, k.Lab.Node(1).CopyIn(ctx, k.key, "/root/key.txt"))
 	file := k.saved(t, k.recipient, dir)
 	k.project(t, "after")
 	restore := []string{scenario.Ocadm, "cluster", "backup", "restore", "/root/" + file, "--identity", "/root/key.txt", "--yes", "--wait"}
@@ -278,9 +267,7 @@ func (k *day2) sweptCloudRestore(t *testing.T) {
 		} else {
 			err = k.Lab.Node(1).CopyIn(ctx, k.key, "/root/key.txt")
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 	}
 	argv := append(small, "--restore-from", "/root/"+file, "--identity", "/root/key.txt", "--yes")
 	k.sampled(t, 1, cmp.Or(k.limit, 20), argv...)
@@ -336,9 +323,7 @@ func (k *day2) project(t *testing.T, name string) {
 	if err == nil {
 		err = session.AddProject(t.Context(), name)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 }
 
 // hasProjects checks that the cloud has the contents of the backup.

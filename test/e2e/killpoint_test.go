@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"yunion.io/x/ocadm/internal/workflow"
+	"yunion.io/x/ocadm/test/require"
 )
 
 // point is where a run is stopped: when it reports an event of a phase, and some time after that.
@@ -75,9 +76,7 @@ func spread(all []point, n int) []point {
 func (s *suite) events(t *testing.T, node int, argv ...string) []workflow.Event {
 	t.Helper()
 	out, err := s.On(t.Context(), node, append(argv, "-o", "jsonl")...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	var list []workflow.Event
 	for line := range strings.Lines(out) {
 		var e workflow.Event

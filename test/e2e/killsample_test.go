@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"yunion.io/x/ocadm/internal/workflow"
+	"yunion.io/x/ocadm/test/require"
 )
 
 // A sample of the kill sweep is part of tests that need the machines anyway: init is killed at initKills, a join at joinKills points. Each run
@@ -42,9 +43,7 @@ func (s *suite) sampled(t *testing.T, node, n int, argv ...string) {
 // joinKilled kills a join. The join after this step must finish.
 func (s *suite) joinKilled(t *testing.T) {
 	argv, err := s.JoinCommand(t.Context(), 1)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	s.sampled(t, 2, joinKills, append(append(argv, s.JoinFlags(2)...), s.hostNetworks()...)...)
 }
 

@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"yunion.io/x/ocadm/internal/wait"
+	"yunion.io/x/ocadm/test/require"
 )
 
 // random matches names with parts that differ from one undisturbed run to the next.
@@ -56,9 +57,7 @@ func (s *suite) machineState(t *testing.T, node int) map[string]string {
 		out[name] = value
 	}
 	text, err := s.quietly(t, node, "sh", "-c", content)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	maps.Copy(out, fields(text))
 	return out
 }
@@ -109,9 +108,7 @@ func eventually(t *testing.T, what string, good func() error) {
 		err := good()
 		return err == nil, "", err
 	}, func(string) {})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 }
 
 // kinds are the compared objects, with clouds in a cluster that has that kind.
@@ -126,9 +123,7 @@ func (s *suite) clusterState(t *testing.T) map[string]string {
 	t.Helper()
 	get := func(args ...string) string {
 		text, _, err := s.Lab.Node(1).Exec(t.Context(), append([]string{"kubectl", "--kubeconfig", "/etc/kubernetes/admin.conf", "get"}, args...)...)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		return text
 	}
 	compared := kinds
@@ -137,9 +132,7 @@ func (s *suite) clusterState(t *testing.T) map[string]string {
 	}
 	text := get(compared, "-A", "-o", "json")
 	var list struct{ Items []map[string]any }
-	if err := json.Unmarshal([]byte(text), &list); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, json.Unmarshal([]byte(text), &list))
 	out := map[string]string{}
 	for _, o := range list.Items {
 		meta, _ := o["metadata"].(map[string]any)

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"yunion.io/x/ocadm/internal/workflow"
+	"yunion.io/x/ocadm/test/require"
 	"yunion.io/x/ocadm/test/scenario"
 )
 
@@ -121,9 +122,7 @@ func (k *sweep) learn(t *testing.T, what string, node int, argv []string) {
 		k.stories[what] = k.events(t, node, argv...)
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 }
 
 // forget deletes the Node of machine 2, as reset of a worker advises, and the second replica of the operator, which the reset of a control plane leaves.
@@ -146,9 +145,7 @@ func (k *sweep) swept(t *testing.T, what string, node int, argv []string) {
 		_, err := k.On(t.Context(), node, argv...)
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	k.becomes(t, what, node)
 }
 
@@ -178,9 +175,7 @@ func (k *sweep) sweptRestore(t *testing.T) {
 	if err == nil {
 		err = json.Unmarshal([]byte(out), &info)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	k.mark(t, "after")
 	argv := []string{scenario.Ocadm, "etcd", "restore", info.File, "--yes"}
 	var all []point

@@ -13,6 +13,7 @@ import (
 	"yunion.io/x/ocadm/test/lab/assemble"
 	"yunion.io/x/ocadm/test/lab/binaries"
 	"yunion.io/x/ocadm/test/lab/machine"
+	"yunion.io/x/ocadm/test/require"
 	"yunion.io/x/ocadm/test/scenario"
 )
 
@@ -26,9 +27,7 @@ func TestEarlierKubernetes(t *testing.T) {
 	log := logf(t)
 	ocadm, bundle, err := scenario.BuildFor(t.Context(), repository,
 		assemble.Options{KubernetesVersion: binaries.Earlier, CloudVersion: version, Logf: log})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	l := up(t, machine.Options{Nodes: 2, Ocadm: ocadm, Bundle: bundle, Logf: log})
 	s := newSuite(t, l)
 	for i := range l.Nodes() {
@@ -43,9 +42,7 @@ func TestEarlierKubernetes(t *testing.T) {
 		s.explain(t)
 		t.Fatal(err)
 	}
-	if err := s.Join(t.Context(), 2, "--as-onecloud-controller"); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, s.Join(t.Context(), 2, "--as-onecloud-controller"))
 	s.versions(t)
 	s.available(t)
 	// A second init changes nothing.

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"yunion.io/x/ocadm/test/require"
 	"yunion.io/x/ocadm/test/scenario"
 )
 
@@ -30,14 +31,10 @@ func (s *suite) machinePairs(t *testing.T) {
 	}
 	file := s.file(t, 2, 3, 4, 5)
 	id, err := s.On(ctx, 3, "cat", "/etc/machine-id")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	firewall := " INPUT -p udp --dport 8472 -s " + s.Lab.Node(3).Address.String() + " -j DROP"
 	on(2, route+" mtu 1400")
-	if err := s.Lab.Node(2).PathMTU(smallMTU); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, s.Lab.Node(2).PathMTU(smallMTU))
 	on(4, "cp -p /etc/machine-id /run/machine-id && echo "+strings.TrimSpace(id)+" >/etc/machine-id")
 	on(5, "iptables -I"+firewall)
 	s.precheck(t, file,
@@ -48,9 +45,7 @@ func (s *suite) machinePairs(t *testing.T) {
 	if out, err := s.Kubectl(ctx, "get", "nodes", "-o", "name"); err != nil || strings.TrimSpace(out) != "node/node1" {
 		t.Errorf("nodes %q, %v", out, err)
 	}
-	if err := s.Lab.Node(2).PathMTU(1500); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, s.Lab.Node(2).PathMTU(1500))
 	on(2, route)
 	on(4, "cp -p /run/machine-id /etc/machine-id && rm /run/machine-id")
 	on(5, "iptables -D"+firewall)

@@ -16,6 +16,7 @@ import (
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/internal/wait"
 	"yunion.io/x/ocadm/test/lab/machine"
+	"yunion.io/x/ocadm/test/require"
 	"yunion.io/x/ocadm/test/scenario"
 )
 
@@ -30,9 +31,7 @@ func TestMachinesJoin(t *testing.T) {
 	}
 	log := logf(t)
 	ocadm, bundle, err := scenario.Build(t.Context(), repository, version, "", log)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	l := up(t, machine.Options{Nodes: 7, Ocadm: ocadm, Bundle: bundle, Packages: []string{"openssh-server", "sudo", "cloud-init"}, Logf: log})
 	s := newSuite(t, l)
 	s.reachable(t)
@@ -59,9 +58,7 @@ func (s *suite) reachable(t *testing.T) {
 	t.Helper()
 	ctx := t.Context()
 	key, err := s.On(ctx, 1, "sh", "-c", "ssh-keygen -q -t ed25519 -N '' -f /root/fleet && cat /root/fleet.pub")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	for i := 2; i <= len(s.Lab.Nodes()); i++ {
 		if _, err := s.On(ctx, i, "sh", "-ec", freshScript, "sh", strings.TrimSpace(key), labSettings); err != nil {
 			t.Fatal(err)
@@ -71,9 +68,7 @@ func (s *suite) reachable(t *testing.T) {
 }
 
 func (s *suite) initForMachines(t *testing.T) {
-	if err := s.Init(t.Context(), "--ingress", "none", "--offline"); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, s.Init(t.Context(), "--ingress", "none", "--offline"))
 	s.cloud(t)
 	if _, err := s.Kubectl(t.Context(), "-n", "onecloud", "create", "secret", "generic", "fleet", "--from-file=ssh-privatekey=/root/fleet"); err != nil {
 		t.Fatal(err)
@@ -93,9 +88,7 @@ func (s *suite) file(t *testing.T, nodes ...int) string {
 			"  labels: {example.org/rack: r1}\n  infrastructure: {ssh: {address: %s, user: %s, credentialsSecretName: fleet}}\n", s.Lab.Node(n).Name, s.Lab.Node(n).Address, user)
 	}
 	const name = "/root/machines.yaml"
-	if err := s.Lab.Node(1).Write(t.Context(), name, 0o600, strings.NewReader(out.String())); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, s.Lab.Node(1).Write(t.Context(), name, 0o600, strings.NewReader(out.String())))
 	return name
 }
 
@@ -147,9 +140,7 @@ func (s *suite) oneMachine(t *testing.T) {
 		}
 		return s.run(t, 2)
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	s.arrives(t, 2, "runs", running)
 	// The Node is Ready before the script on the machine has ended, which then removes its files.
 	if _, err := s.Kubectl(t.Context(), "-n", "onecloud", "wait", "onecloudoperations", "--all", "--for=condition=Complete", "--timeout=180s"); err != nil {
@@ -173,9 +164,7 @@ func (s *suite) oneMachine(t *testing.T) {
 // manyMachines adds five machines with one file: the cable of one is unplugged, and a port of the kubelet is taken on another.
 func (s *suite) manyMachines(t *testing.T) {
 	ctx := t.Context()
-	if err := s.Lab.Node(6).CutNetwork(); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, s.Lab.Node(6).CutNetwork())
 	if _, err := s.On(ctx, 7, "systemd-run", "--unit=other", "socat", "TCP-LISTEN:10250,fork", "SYSTEM:true"); err != nil {
 		t.Fatal(err)
 	}
@@ -190,9 +179,7 @@ func (s *suite) manyMachines(t *testing.T) {
 		}
 		return s.run(t, 3, 4, 5)
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	for _, n := range []int{3, 4, 5} {
 		s.arrives(t, n, "runs", running)
 	}
@@ -212,9 +199,7 @@ func (s *suite) manyMachines(t *testing.T) {
 // recovered repairs what is wrong. The unplugged machine is plugged in, and powered off while it installs its software.
 func (s *suite) recovered(t *testing.T) {
 	ctx := t.Context()
-	if err := s.Lab.Node(6).RestoreNetwork(); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, s.Lab.Node(6).RestoreNetwork())
 	if _, err := s.On(ctx, 7, "systemctl", "stop", "other"); err != nil {
 		t.Fatal(err)
 	}
@@ -228,19 +213,13 @@ func (s *suite) recovered(t *testing.T) {
 	if _, err := s.On(limited, 6, "sh", "-c", "until [ -e /usr/local/bin/kubelet ]; do sleep 0.1; done"); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.Lab.Node(6).Kill(ctx); err != nil {
-		t.Fatal(err)
-	}
-	if err := s.Lab.Node(6).Start(ctx); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, s.Lab.Node(6).Kill(ctx))
+	require.NoError(t, s.Lab.Node(6).Start(ctx))
 	err := s.Timed("recovery after a loss of power", func() error {
 		s.arrives(t, 6, "runs", running)
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	s.arrives(t, 7, "runs", running)
 	if out, err := s.On(ctx, 6, "sh", "-c", left); err != nil || strings.TrimSpace(out) != "/root/.ocadm/delivered" {
 		t.Errorf("node 6 has %q, %v", out, err)
@@ -263,9 +242,7 @@ func (s *suite) removeMachine(t *testing.T) {
 			_, err := s.On(ctx, 1, scenario.Ocadm, "machine", "remove", name, "--yes", "--wait")
 			return err
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		compare(t, name+" after it was removed", s.fresh[n], s.look(t, n))
 		if out, err := s.Kubectl(ctx, "get", "node", name, "--ignore-not-found", "-o", "name"); err != nil || out != "" {
 			t.Errorf("node %s: %q, %v", name, out, err)
@@ -286,9 +263,7 @@ func (s *suite) callsIn(t *testing.T) {
 	}
 	s.arrives(t, 2, "has data", func(m *v1alpha1.OnecloudMachine) bool { return m.Status.DataSecretName != "" })
 	var data strings.Builder // it contains a token, which must not be logged
-	if err := s.Lab.Node(1).Run(ctx, machine.Streams{Out: &data, Err: os.Stderr}, scenario.Ocadm, "machine", "bootstrap-data", "node2"); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, s.Lab.Node(1).Run(ctx, machine.Streams{Out: &data, Err: os.Stderr}, scenario.Ocadm, "machine", "bootstrap-data", "node2"))
 	const seed = "/var/lib/cloud/seed/nocloud/"
 	node := s.Lab.Node(2)
 	for name, content := range map[string]string{
@@ -299,16 +274,12 @@ func (s *suite) callsIn(t *testing.T) {
 		"/etc/systemd/system/other.service": "[Service]\nExecStart=/usr/bin/socat TCP-LISTEN:10250,fork SYSTEM:true\n" +
 			"[Install]\nWantedBy=basic.target\n",
 	} {
-		if err := node.Write(ctx, name, 0o600, strings.NewReader(content)); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, node.Write(ctx, name, 0o600, strings.NewReader(content)))
 	}
 	if out, err := s.On(ctx, 2, "sh", "-c", "systemctl enable other && cloud-init schema --config-file "+seed+"user-data"); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
-	if err := node.Kill(ctx); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, node.Kill(ctx))
 	if err := node.PowerOn(ctx); err != nil { // do not wait for its boot, which ends after it has joined: cloud-init runs until then
 		t.Fatal(err)
 	}
@@ -327,9 +298,7 @@ func (s *suite) callsIn(t *testing.T) {
 		}
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if _, err := s.On(ctx, 2, "systemctl", "disable", "--now", "other"); err != nil {
 		t.Fatal(err)
 	}
@@ -337,9 +306,7 @@ func (s *suite) callsIn(t *testing.T) {
 		s.arrives(t, 2, "runs", running)
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	s.callerLeaves(t)
 }
 

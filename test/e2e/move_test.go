@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"yunion.io/x/ocadm/internal/workflow"
+	"yunion.io/x/ocadm/test/require"
 	"yunion.io/x/ocadm/test/scenario"
 )
 
@@ -25,13 +26,9 @@ func TestMove(t *testing.T) {
 	}
 	s := newSuite(t, machines(t, 2))
 	ctx := t.Context()
-	if err := s.Init(ctx, "--ingress", "none", "--ignore-preflight-errors", "Disk",
-		"--skip-phases", withoutCloud); err != nil {
-		t.Fatal(err)
-	}
-	if err := s.Join(ctx, 2, "--host-networks", "eth0/br0/"+s.Lab.Node(2).Address.String(), "--ignore-preflight-errors", "Disk", "--skip-phases", "images/others"); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, s.Init(ctx, "--ingress", "none", "--ignore-preflight-errors", "Disk",
+		"--skip-phases", withoutCloud))
+	require.NoError(t, s.Join(ctx, 2, "--host-networks", "eth0/br0/"+s.Lab.Node(2).Address.String(), "--ignore-preflight-errors", "Disk", "--skip-phases", "images/others"))
 	s.refused(t, 2, "OCA-4164", "move", "192.0.2.9", "--yes")
 	was := map[int]string{1: s.Lab.Node(1).Address.String(), 2: s.Lab.Node(2).Address.String()}
 	other := map[int]string{1: s.beside(51), 2: s.beside(52)}
@@ -131,9 +128,7 @@ func (s *suite) moved(t *testing.T, node int, argv ...string) {
 		_, err := s.On(t.Context(), node, append([]string{scenario.Ocadm}, argv...)...)
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	out, err := s.On(t.Context(), node, append([]string{scenario.Ocadm}, append(argv, "-o", "json")...)...)
 	var again struct{ Steps []struct{ Name string } }
 	if err == nil {

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"yunion.io/x/ocadm/test/agekey"
+	"yunion.io/x/ocadm/test/require"
 	"yunion.io/x/ocadm/test/scenario"
 )
 
@@ -19,9 +20,7 @@ import (
 func (s *suite) nightly(t *testing.T) {
 	ctx := t.Context()
 	local, key := agekey.Write(t, t.TempDir())
-	if err := s.Lab.Node(1).CopyIn(ctx, local, "/root/key.txt"); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, s.Lab.Node(1).CopyIn(ctx, local, "/root/key.txt"))
 	defer func() { s.must(t, "rm", "/root/key.txt") }() // after reset, nothing may be new
 	s.must(t, scenario.Ocadm, "etcd", "snapshot")       // the first scheduled one may be an hour away
 	s.must(t, scenario.Ocadm, "cluster", "backup", "schedule", "--at", "@yearly", "--recipient", key.Recipient().String())

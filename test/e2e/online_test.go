@@ -20,6 +20,7 @@ import (
 	"yunion.io/x/ocadm/test/lab/assemble"
 	"yunion.io/x/ocadm/test/lab/machine"
 	"yunion.io/x/ocadm/test/lab/mirror"
+	"yunion.io/x/ocadm/test/require"
 	"yunion.io/x/ocadm/test/scenario"
 )
 
@@ -33,15 +34,11 @@ func TestOnlineDefaults(t *testing.T) {
 	ctx := t.Context()
 	s, o := online(t, 1)
 	internet, err := mirror.StartInternet(s.Lab.Host(), o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	t.Cleanup(func() { _ = internet.Close() })
 	s.reaches(t, 1)
 	const authority = "/usr/local/share/ca-certificates/lab.crt"
-	if err := s.Lab.Node(1).Write(ctx, authority, 0o644, bytes.NewReader(internet.CA)); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, s.Lab.Node(1).Write(ctx, authority, 0o644, bytes.NewReader(internet.CA)))
 	if _, err := s.On(ctx, 1, "update-ca-certificates"); err != nil {
 		t.Fatal(err)
 	}
@@ -83,15 +80,11 @@ func TestOnline(t *testing.T) {
 	j, o := online(t, 2)
 	o.Proxy, o.Registry = mirror.Account{User: "proxy", Password: "pw-of-proxy"}, mirror.Account{User: "puller", Password: canary}
 	server, err := mirror.Start(j.Lab.Host(), o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	t.Cleanup(func() { _ = server.Close() })
 	const credentials = "/run/docker.json"
 	config := fmt.Sprintf(`{"auths":{%q:{"username":"puller","password":%q}}}`, mirror.Host, canary)
-	if err := j.Lab.Node(1).Write(ctx, credentials, 0o600, strings.NewReader(config)); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, j.Lab.Node(1).Write(ctx, credentials, 0o600, strings.NewReader(config)))
 	argv := []string{"env", "HTTP_PROXY=" + server.Proxy, "HTTPS_PROXY=" + server.Proxy, scenario.Ocadm}
 	flags := []string{"--mirror", "http://" + mirror.Host + "/files", "--onecloud-version", version, "--node-ip", j.Lab.Node(1).Address.String()}
 	for _, registry := range []string{"registry.k8s.io", "ghcr.io", "docker.io", "registry.cn-beijing.aliyuncs.com"} {
@@ -133,18 +126,14 @@ func (s *suite) pulledOnce(t *testing.T, server *mirror.Server, credentials, con
 	t.Helper()
 	ctx := t.Context()
 	const image = "registry.cn-beijing.aliyuncs.com/yunionio/s3gateway:" + version
-	if err := s.Lab.Node(2).Write(ctx, credentials, 0o600, strings.NewReader(config)); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, s.Lab.Node(2).Write(ctx, credentials, 0o600, strings.NewReader(config)))
 	join := []string{"--http-proxy", server.Proxy, "--https-proxy", server.Proxy, "--registry-config", credentials}
 	for i, f := range flags {
 		if f == "--registry-mirror" {
 			join = append(join, f, flags[i+1])
 		}
 	}
-	if err := s.Join(ctx, 2, join...); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, s.Join(ctx, 2, join...))
 	s.lacks(t, 1, image)
 	s.lacks(t, 2, image)
 	// containerd gets these variables from its unit.
@@ -154,9 +143,7 @@ func (s *suite) pulledOnce(t *testing.T, server *mirror.Server, credentials, con
 		t.Fatalf("%v\n%s", err, out)
 	}
 	s.copied(t, image)
-	if err := server.Close(); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, server.Close())
 	if out, err := s.pull(t, 1, image); err != nil {
 		t.Errorf("without upstream: %v\n%s", err, out)
 	}
@@ -189,29 +176,21 @@ func online(t *testing.T, nodes int) (*suite, mirror.Options) {
 	lab := labName(t) + "-online"
 	lock(t, lab, log)
 	ocadm, _, err := scenario.Build(ctx, repository, version, "", log)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	dir := t.TempDir()
 	downloads, err := assemble.Release(ctx, dir, log)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	pinned := filepath.Join(dir, "bin", "ocadm")
 	if err := errors.Join(os.Mkdir(filepath.Dir(pinned), 0o755), downloads.Pin(ocadm, pinned)); err != nil { //nolint:gosec // no secret
 		t.Fatal(err)
 	}
 	list, err := assemble.Images(ctx, &assemble.Options{CloudVersion: version, Logf: log})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if err := machine.Down(ctx, lab, log); err != nil && !errors.Is(err, machine.ErrNoLab) {
 		t.Fatal(err)
 	}
 	l, err := machine.Up(ctx, machine.Options{Name: lab, Nodes: nodes, Ocadm: pinned, Logf: log})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	t.Cleanup(func() {
 		if err := l.Down(context.Background()); err != nil {
 			t.Error(err)

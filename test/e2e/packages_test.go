@@ -23,6 +23,7 @@ import (
 
 	"yunion.io/x/ocadm/test/lab/debian"
 	"yunion.io/x/ocadm/test/lab/machine"
+	"yunion.io/x/ocadm/test/require"
 )
 
 // releases are the two releases of TestPackages.
@@ -104,9 +105,7 @@ func debPackage(t *testing.T, first, second string) {
 	l := up(t, machine.Options{Nodes: 1, Logf: logf(t)})
 	n := l.Node(1)
 	for i, file := range []string{first, second} {
-		if err := n.CopyIn(t.Context(), file, fmt.Sprintf("/root/%d.deb", i+1)); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, n.CopyIn(t.Context(), file, fmt.Sprintf("/root/%d.deb", i+1)))
 	}
 	m := manager{
 		run: func(argv ...string) string {
@@ -130,17 +129,13 @@ func debPackage(t *testing.T, first, second string) {
 func distributionsContainerd(t *testing.T, n *machine.Node, m manager) {
 	m.run(m.install...)
 	dir, err := debian.Unpack(t.Context(), logf(t), "containerd", "runc", "libseccomp2")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	archives, err := filepath.Glob(filepath.Join(dir, "*.deb"))
 	if err != nil || len(archives) != 3 {
 		t.Fatalf("the packages are %v (error %v)", archives, err)
 	}
 	for i, file := range archives {
-		if err := n.CopyIn(t.Context(), file, fmt.Sprintf("/root/containerd-%d.deb", i)); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, n.CopyIn(t.Context(), file, fmt.Sprintf("/root/containerd-%d.deb", i)))
 	}
 	m.run("sh", "-c", "dpkg --install /root/containerd-*.deb")
 	found := func() string {
@@ -160,9 +155,7 @@ func distributionsContainerd(t *testing.T, n *machine.Node, m manager) {
 // rpmPackage uses Debian's rpm in a separate file system that contains only rpm.
 func rpmPackage(t *testing.T, first, second string) {
 	tree, err := debian.Build(t.Context(), debian.Tree{Name: "rpm", Variant: "minbase", Packages: []string{"rpm"}}, logf(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	root := filepath.Join(t.TempDir(), "root")
 	run(t, "cp", "--archive", tree, root)
 	run(t, "cp", first, filepath.Join(root, "1.rpm"))
@@ -181,20 +174,14 @@ func rpmPackage(t *testing.T, first, second string) {
 // apkPackage checks the format of an Alpine package, because Debian has no apk: two gzip streams, a description, and files that match its digests.
 func apkPackage(t *testing.T, file string) {
 	raw, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	in := bufio.NewReader(bytes.NewReader(raw))
 	z, err := gzip.NewReader(in)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	z.Multistream(false)
 	control := contents(t, z)
 	rest, err := io.ReadAll(in)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	info := string(control[".PKGINFO"])
 	for _, want := range []string{`pkgname = ocadm`, `pkgver = 0\.9\.0\S*`, fmt.Sprintf("datahash = %x", sha256.Sum256(rest)), `arch = (x86_64|aarch64)`} {
 		if !regexp.MustCompile("(?m)^" + want + "$").MatchString(info) {
@@ -220,9 +207,7 @@ func contents(t *testing.T, r io.Reader) map[string][]byte {
 		if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) { // the description ends without the two blocks of zeros
 			return out
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		if out[h.Name], err = io.ReadAll(a); err != nil {
 			t.Fatal(err)
 		}

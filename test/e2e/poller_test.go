@@ -18,6 +18,7 @@ import (
 	"yunion.io/x/ocadm/test/lab/assemble"
 	"yunion.io/x/ocadm/test/lab/machine"
 	"yunion.io/x/ocadm/test/mariadb"
+	"yunion.io/x/ocadm/test/require"
 	"yunion.io/x/ocadm/test/scenario"
 )
 
@@ -36,9 +37,7 @@ func TestPoller(t *testing.T) {
 	}
 	s := newPolled(t)
 	cloud, err := s.Session(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	server := s.start(t, cloud, "survivor")
 	half := os.Getenv("OCADM_TEST_POLLER") // "ha" or "small" runs only one half
 	if half != "ha" {
@@ -68,9 +67,7 @@ func newUpdatable(t *testing.T, o machine.Options) *suite {
 	o.Logf = logf(t)
 	var err error
 	o.Ocadm, o.Bundle, err = scenario.BuildFor(t.Context(), repository, assemble.Options{CloudVersion: earlier, More: []string{version}, Logf: o.Logf})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return newSuite(t, up(t, o))
 }
 
@@ -80,17 +77,11 @@ func newPolled(t *testing.T) *suite {
 	ctx := t.Context()
 	s := newUpdatable(t, machine.Options{Nodes: 2})
 	db, err := mariadb.Start(ctx, t.TempDir(), mariadb.Options{Addr: s.Lab.Host().String() + ":0"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	t.Cleanup(func() { _ = db.Close() })
 	s.db = db
-	if err := s.Init(ctx, append(s.database(t, 1), "--ingress", "none")...); err != nil {
-		t.Fatal(err)
-	}
-	if err := s.Join(ctx, 2); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, s.Init(ctx, append(s.database(t, 1), "--ingress", "none")...))
+	require.NoError(t, s.Join(ctx, 2))
 	s.must(t, scenario.Ocadm, "node", "enable-onecloud-controller", "node2")
 	s.must(t, "kubectl", "--kubeconfig", "/etc/kubernetes/admin.conf", "-n", "onecloud", "patch", "deployment", "onecloud-operator", "--type=json",
 		"-p", `[{"op":"add","path":"/spec/template/spec/containers/0/args/-","value":"--settle=5s"}]`)
@@ -118,9 +109,7 @@ func without(t *testing.T, keep []string) string {
 	}
 	spec["components"] = components
 	raw, err := json.Marshal(map[string]any{"spec": spec})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return string(raw)
 }
 
@@ -147,9 +136,7 @@ func (s *suite) update(t *testing.T, what string, argv ...string) []scenario.Pol
 	ctx, cancel := context.WithTimeout(t.Context(), 15*time.Minute)
 	defer cancel()
 	polls, err := s.Polls(ctx, 1)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	began := time.Now()
 	polled, err := s.Poll(ctx, polls, func() error {
 		_, err := s.On(ctx, 1, append([]string{scenario.Ocadm}, argv...)...)

@@ -24,6 +24,7 @@ import (
 
 	"yunion.io/x/ocadm/internal/wait"
 	"yunion.io/x/ocadm/test/lab/machine"
+	"yunion.io/x/ocadm/test/require"
 	"yunion.io/x/ocadm/test/scenario"
 )
 
@@ -73,17 +74,11 @@ func newCuttable(t *testing.T, control int) *suite {
 	if control > 1 {
 		args = append(args, "--high-availability-vip", s.VirtualAddress())
 	}
-	if err := s.Init(ctx, args...); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, s.Init(ctx, args...))
 	for node := 2; node <= control; node++ {
-		if err := s.JoinControlPlane(ctx, 1, node, "--ignore-preflight-errors", "Disk"); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, s.JoinControlPlane(ctx, 1, node, "--ignore-preflight-errors", "Disk"))
 	}
-	if err := s.Join(ctx, control+1, "--ignore-preflight-errors", "Disk"); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, s.Join(ctx, control+1, "--ignore-preflight-errors", "Disk"))
 	s.again(t, time.Now().Add(-24*time.Hour), "")
 	return s
 }
@@ -105,26 +100,18 @@ func (s *suite) powerCut(t *testing.T, name string, delay time.Duration, updatin
 	case <-time.After(delay):
 	}
 	cut := time.Now()
-	if err := s.everywhere(func(n *machine.Node) error { return n.Kill(ctx) }); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, s.everywhere(func(n *machine.Node) error { return n.Kill(ctx) }))
 	confirmed := written()
 	t.Logf("power was cut after %.1f s, with %d confirmed writes", delay.Seconds(), confirmed)
 	if confirmed == 0 {
 		t.Error("nothing had been written: there was no load")
 	}
 	begun := time.Now()
-	if err := s.everywhere(func(n *machine.Node) error { return n.Start(ctx) }); err != nil {
-		t.Fatal(err)
-	}
-	if err := s.Timed(name, func() error { s.again(t, cut, target); return nil }); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, s.everywhere(func(n *machine.Node) error { return n.Start(ctx) }))
+	require.NoError(t, s.Timed(name, func() error { s.again(t, cut, target); return nil }))
 	t.Logf("everything was Available %.1f s after power was back", time.Since(begun).Seconds())
 	out, err := s.Kubectl(ctx, "get", "configmaps", "-o", "jsonpath={.items[*].metadata.name}")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	names := strings.Fields(out)
 	for i := 1; i <= confirmed; i++ {
 		if !slices.Contains(names, prefix+strconv.Itoa(i)) {

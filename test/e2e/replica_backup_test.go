@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"yunion.io/x/ocadm/test/agekey"
+	"yunion.io/x/ocadm/test/require"
 	"yunion.io/x/ocadm/test/scenario"
 )
 
@@ -26,17 +27,13 @@ func (s *suite) updatedAndRestored(t *testing.T, session *scenario.Session) {
 	ctx := t.Context()
 	local, key := agekey.Write(t, t.TempDir())
 	dir := t.TempDir()
-	if err := s.Lab.Node(1).CopyIn(ctx, local, "/root/key.txt"); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, s.Lab.Node(1).CopyIn(ctx, local, "/root/key.txt"))
 	eventually(t, "the other pods of the lost machine", func() error { return s.AllAvailable(ctx) })
 	s.timed(t, "update with a replica", "cluster", "update", "--version", version, "--wait")
 	primary := s.primary(s.databaseStatus(t))
 	s.inSync(t, primary)
 	file := s.saved(t, key.Recipient().String(), dir)
-	if err := session.AddProject(ctx, "after-the-backup"); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, session.AddProject(ctx, "after-the-backup"))
 	before, err := session.Projects(ctx)
 	if err != nil || !before["after-the-backup"] {
 		t.Fatalf("%v, %v", before, err)
@@ -55,9 +52,7 @@ func (s *suite) updatedAndRestored(t *testing.T, session *scenario.Session) {
 			}
 			time.Sleep(2 * time.Second)
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		delete(before, "after-the-backup")
 		if have["after-the-backup"] || len(have) != len(before) {
 			t.Errorf("%s has %d projects, want %d without the one that was made after the backup", server, len(have), len(before))

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"yunion.io/x/ocadm/internal/wait"
+	"yunion.io/x/ocadm/test/require"
 	"yunion.io/x/ocadm/test/scenario"
 )
 
@@ -22,9 +23,7 @@ func (s *suite) etcdSnapshot(t *testing.T) string {
 	if err == nil {
 		err = json.Unmarshal([]byte(out), &info)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return info.File
 }
 

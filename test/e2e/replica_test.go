@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"yunion.io/x/ocadm/test/lab/machine"
+	"yunion.io/x/ocadm/test/require"
 	"yunion.io/x/ocadm/test/scenario"
 )
 
@@ -34,9 +35,7 @@ func TestReplica(t *testing.T) {
 	if three {
 		args = append(args, "--high-availability-vip", s.VirtualAddress())
 	}
-	if err := s.Init(ctx, args...); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, s.Init(ctx, args...))
 	if d := s.databaseStatus(t); d.Redundant || len(d.Servers) != 1 {
 		t.Errorf("one copy: %+v", d)
 	}
@@ -45,9 +44,7 @@ func TestReplica(t *testing.T) {
 	s.refused(t, 1, "OCA-7431", "cluster", "database", "promote", "--yes")
 	s.controllers(t, three)
 	session, err := s.Session(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	w := s.write(session)
 	s.timed(t, "add the replica", "cluster", "database", "add-replica", "--timeout", "15m")
 	if d := s.databaseStatus(t); !d.Redundant {
@@ -73,27 +70,21 @@ func TestReplica(t *testing.T) {
 	if err != nil || node == 1 {
 		t.Fatalf("%q has the primary: the first server was on node1", primary)
 	}
-	if err := s.Lab.Node(node).Kill(ctx); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, s.Lab.Node(node).Kill(ctx))
 	w.untilWorks(t)
 	t.Logf("the machine of the primary was lost: %s", w.outage())
 	if d := s.databaseStatus(t); d.Redundant || s.primary(d) != "node1" {
 		t.Errorf("after the loss: %+v", d)
 	}
 	s.redundant(t, "False")
-	if err := s.Lab.Node(node).Start(ctx); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, s.Lab.Node(node).Start(ctx))
 	began := time.Now()
 	s.inSync(t, "node1")
 	t.Logf("in sync again %.0f s after the machine was started", time.Since(began).Seconds())
 	s.redundant(t, "True")
 	acked := w.end()
 	have, err := session.Projects(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	lost := 0
 	for _, p := range acked {
 		if !have[p] {
@@ -114,15 +105,11 @@ func TestReplica(t *testing.T) {
 func (s *suite) controllers(t *testing.T, three bool) {
 	t.Helper()
 	if !three {
-		if err := s.Join(t.Context(), 2, "--as-onecloud-controller"); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, s.Join(t.Context(), 2, "--as-onecloud-controller"))
 		return
 	}
 	for _, node := range []int{2, 3} {
-		if err := s.JoinControlPlane(t.Context(), 1, node); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, s.JoinControlPlane(t.Context(), 1, node))
 	}
 }
 
@@ -142,9 +129,7 @@ func (s *suite) databaseStatus(t *testing.T) (d databaseState) {
 	if err == nil {
 		err = json.Unmarshal([]byte(out), &d)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return d
 }
 
@@ -181,9 +166,7 @@ func (s *suite) timed(t *testing.T, name string, args ...string) {
 		_, err := s.On(t.Context(), 1, append([]string{scenario.Ocadm}, args...)...)
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 }
 
 // projectWriter adds projects with four concurrent clients, and records the acknowledged ones.

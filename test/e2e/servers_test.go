@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"yunion.io/x/ocadm/test/require"
 	"yunion.io/x/ocadm/test/scenario"
 )
 
@@ -35,9 +36,7 @@ func (s *suite) agents(t *testing.T) {
 func (s *suite) servers(t *testing.T) {
 	ctx := t.Context()
 	cloud, err := s.Session(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	started := s.start(t, cloud, "survivor")
 	agent := []string{"-n", "onecloud", "rollout", "status", "daemonset", "default-host", "--timeout=600s"}
 	for _, c := range []struct {
@@ -81,9 +80,7 @@ type process struct{ pid, born string }
 func (s *suite) start(t *testing.T, cloud *scenario.Session, id string) process {
 	t.Helper()
 	pid, err := cloud.StartServer(t.Context(), 2, id)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	p := process{pid, s.born(t, pid)}
 	if p.born == "" {
 		t.Fatalf("process %s does not run on node 2", pid)
@@ -95,9 +92,7 @@ func (s *suite) start(t *testing.T, cloud *scenario.Session, id string) process 
 func (s *suite) born(t *testing.T, pid string) string {
 	t.Helper()
 	out, err := s.On(t.Context(), 2, "sh", "-c", "ps -o lstart= -p "+pid+"; true")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return strings.TrimSpace(out)
 }
 

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"yunion.io/x/ocadm/cluster/why"
+	"yunion.io/x/ocadm/test/require"
 	"yunion.io/x/ocadm/test/scenario"
 )
 
@@ -23,9 +24,7 @@ func (s *suite) preflight(t *testing.T) {
 	argv := slices.Concat([]string{scenario.Ocadm, "preflight", "init", "--bundle", scenario.Bundle, "-o", "json"}, s.JoinFlags(1), s.database(t, 1))
 	began := time.Now()
 	out, err := s.On(t.Context(), 1, argv...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	all := time.Since(began)
 	var r struct {
 		Passed  bool

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"yunion.io/x/ocadm/test/require"
 	"yunion.io/x/ocadm/test/scenario"
 )
 
@@ -16,9 +17,7 @@ func (s *suite) noImages(t *testing.T) {
 	ctx := t.Context()
 	generations := func() string {
 		out, err := s.Kubectl(ctx, "-n", "onecloud", "get", "deployments,daemonsets,oc", "-o", "jsonpath={range .items[*]}{.kind} {.metadata.name} {.metadata.generation}{\"\\n\"}{end}")
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		return out
 	}
 	before := generations()

@@ -23,6 +23,7 @@ import (
 	"yunion.io/x/ocadm/test/lab/assemble"
 	"yunion.io/x/ocadm/test/lab/binaries"
 	"yunion.io/x/ocadm/test/lab/machine"
+	"yunion.io/x/ocadm/test/require"
 	"yunion.io/x/ocadm/test/scenario"
 )
 
@@ -47,13 +48,9 @@ func TestUpgrade(t *testing.T) {
 	}
 	ctx, log := t.Context(), logf(t)
 	_, newer, err := scenario.Build(ctx, repository, version, "", log)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	ocadm, bundle, err := scenario.BuildFor(ctx, repository, assemble.Options{KubernetesVersion: upgradeFrom(), CloudVersion: version, Logf: log})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	s := newSuite(t, up(t, machine.Options{Nodes: 4, Ocadm: ocadm, Bundle: bundle, Logf: log}))
 	s.cloudOn(t)
 	// Both bundles are in one directory, which the machines see.
@@ -80,18 +77,12 @@ func TestUpgrade(t *testing.T) {
 func (s *suite) cloudOn(t *testing.T) {
 	t.Helper()
 	ctx := t.Context()
-	if err := s.Init(ctx, "--kubernetes-version", upgradeFrom(), "--high-availability-vip", s.VirtualAddress(), "--ingress", "none",
-		"--ignore-preflight-errors", "Disk", "--skip-phases", "images/others"); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, s.Init(ctx, "--kubernetes-version", upgradeFrom(), "--high-availability-vip", s.VirtualAddress(), "--ingress", "none",
+		"--ignore-preflight-errors", "Disk", "--skip-phases", "images/others"))
 	for _, node := range []int{2, 3} {
-		if err := s.joinControlPlane(t, node); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, s.joinControlPlane(t, node))
 	}
-	if err := s.Join(ctx, 4, "--as-onecloud-controller", "--ignore-preflight-errors", "Disk", "--skip-phases", "images/others"); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, s.Join(ctx, 4, "--as-onecloud-controller", "--ignore-preflight-errors", "Disk", "--skip-phases", "images/others"))
 	s.must(t, scenario.Ocadm, "cluster", "create", "--version", version)
 	s.must(t, "kubectl", "--kubeconfig", "/etc/kubernetes/admin.conf", "-n", "onecloud", "patch", "oc", "default", "--type=merge", "-p", without(t, smallCloud))
 	s.must(t, "kubectl", "--kubeconfig", "/etc/kubernetes/admin.conf", "-n", "onecloud", "wait", "oc/default", "--for=condition=Ready", "--timeout=600s")
@@ -126,9 +117,7 @@ func (s *suite) pods(t *testing.T) map[string]string {
 	if err == nil {
 		err = json.Unmarshal([]byte(out), &list)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	pods := map[string]string{}
 	for _, p := range list.Items {
 		m := p.Metadata
@@ -196,9 +185,7 @@ func (u *upgraded) plan(t *testing.T) {
 		Work     []struct{ Node, Command string }
 		Findings []struct{ Code, Severity string }
 	}
-	if err := json.Unmarshal([]byte(out), &p); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, json.Unmarshal([]byte(out), &p))
 	var order []string
 	for _, w := range p.Work {
 		order = append(order, w.Node+" "+path.Base(strings.ReplaceAll(w.Command, " ", "/")))
@@ -230,9 +217,7 @@ func (u *upgraded) broken(t *testing.T) {
 		}
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	u.must(t, "rm", patch)
 	if out := u.must(t, "sh", "-c", "cat /etc/kubernetes/manifests/kube-*.yaml; ls /var/lib/ocadm"); strings.Contains(out, kube.Kubernetes) || strings.Contains(out, "upgrade") {
 		t.Errorf("it did not go back:\n%s", out)
@@ -254,9 +239,7 @@ func (u *upgraded) first(t *testing.T) {
 		_, err := u.On(ctx, 1, u.apply()...)
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	u.unmoved(t)
 	if out, err := u.On(ctx, 1, u.apply()...); err != nil || !strings.Contains(out, "Nothing to do") || !strings.Contains(out, "next: on node2: ocadm upgrade node") {
 		t.Errorf("again: %s, %v", out, err)
@@ -276,9 +259,7 @@ func (u *upgraded) others(t *testing.T) {
 		both.Wait()
 		return errors.Join(errs...)
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	u.whole(t, 1)
 	u.unmoved(t)
 }
@@ -289,9 +270,7 @@ func (u *upgraded) worker(t *testing.T) {
 		_, err := u.On(t.Context(), 4, scenario.Ocadm, "upgrade", "node", "--drain", "--yes")
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	moved, now := 0, u.pods(t)
 	for name, was := range u.before {
 		switch {
@@ -354,9 +333,7 @@ func (u *upgraded) addons(t *testing.T) {
 		_, err := u.On(ctx, 1, replaced...)
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if out, err := u.On(ctx, 1, replaced...); err != nil || !strings.Contains(out, "Nothing to do") {
 		t.Errorf("again: %s, %v", out, err)
 	}

@@ -24,6 +24,7 @@ import (
 
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/internal/lists"
+	"yunion.io/x/ocadm/test/require"
 )
 
 // Kinds returns the kinds of objects of a cloud.
@@ -97,9 +98,7 @@ func (e *Env) check(err error) {
 // Must fails the test if err is not nil.
 func (e *Env) Must(err error) {
 	e.Helper()
-	if err != nil {
-		e.Fatal(err)
-	}
+	require.NoError(e, err)
 }
 
 // left returns the names of the objects of some kinds, except those that Kubernetes creates in every namespace.
@@ -124,12 +123,10 @@ func (e *Env) list(ctx context.Context, kind client.Object, options ...client.Li
 	e.Must(err)
 	e.Must(e.Client.List(ctx, list.(client.ObjectList), append(options, client.InNamespace(e.Namespace))...))
 	var all []client.Object
-	if err := meta.EachListItem(list, func(o runtime.Object) error {
+	require.NoError(e, meta.EachListItem(list, func(o runtime.Object) error {
 		all = append(all, o.(client.Object))
 		return nil
-	}); err != nil {
-		e.Fatal(err)
-	}
+	}))
 	return all
 }
 

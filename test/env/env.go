@@ -29,6 +29,7 @@ import (
 	"yunion.io/x/ocadm/test/integration/instant"
 	"yunion.io/x/ocadm/test/integration/pods"
 	"yunion.io/x/ocadm/test/mariadb"
+	"yunion.io/x/ocadm/test/require"
 )
 
 const (
@@ -136,9 +137,7 @@ func (e *Env) At(namespace string) *Env {
 func New(t T, o Options) *Env {
 	t.Helper()
 	p, err := running.plane(t.Context(), o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	e := &Env{T: t, Cluster: p.cluster, Client: p.client, Namespace: Namespace, workloads: o.Workloads, agents: o.Agents,
 		Counters: &harness.Counters{}, operator: &operator{}}
 	e.database(o.Database)
@@ -148,9 +147,7 @@ func New(t T, o Options) *Env {
 	})
 	e.Kubelet, err = p.cluster.StartKubelet(context.WithoutCancel(t.Context()), kinds,
 		harness.Node{Name: "node1", Labels: map[string]string{"onecloud.yunion.io/controller": "enable", "onecloud.yunion.io/host": "enable"}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	t.Cleanup(func() {
 		if err := e.Kubelet.Stop(); err != nil {
 			t.Errorf("the instant kubelet: %v", err)

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"yunion.io/x/ocadm/test/fakecloud/fakecloudtest"
+	"yunion.io/x/ocadm/test/require"
 )
 
 const adminPassword = "Admin@123"
@@ -39,9 +40,7 @@ func (r *rest) in(t *testing.T) *rest { return &rest{t: t, http: r.http, token: 
 func (r *rest) call(method, url, body string) (int, map[string]any, http.Header) {
 	r.t.Helper()
 	request, err := http.NewRequestWithContext(r.t.Context(), method, url, strings.NewReader(body))
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	require.NoError(r.t, err)
 	request.Header.Set("X-Auth-Token", r.token)
 	request.Header.Set("Content-Type", "application/json")
 	return r.send(request)
@@ -50,14 +49,10 @@ func (r *rest) call(method, url, body string) (int, map[string]any, http.Header)
 func (r *rest) send(request *http.Request) (int, map[string]any, http.Header) {
 	r.t.Helper()
 	response, err := r.http.Do(request)
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	require.NoError(r.t, err)
 	defer response.Body.Close()
 	data, err := io.ReadAll(response.Body)
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	require.NoError(r.t, err)
 	var answer map[string]any
 	_ = json.Unmarshal(data, &answer)
 	return response.StatusCode, answer, response.Header

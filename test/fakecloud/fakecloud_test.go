@@ -16,6 +16,7 @@ import (
 
 	"yunion.io/x/ocadm/test/fakecloud/fakecloudtest"
 	"yunion.io/x/ocadm/test/mariadb"
+	"yunion.io/x/ocadm/test/require"
 )
 
 func TestCloud(t *testing.T) {
@@ -94,14 +95,10 @@ func testPing(t *testing.T, c *fakecloudtest.Cloud, base string) {
 	r := newREST(t, c)
 	r.want(http.StatusForbidden, http.MethodGet, base+"/ping", "")
 	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, base+"/ping", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	request.Header.Set("User-Agent", "kube-probe/1.36")
 	response, err := r.http.Do(request)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer response.Body.Close()
 	if body, _ := io.ReadAll(response.Body); response.StatusCode != http.StatusOK || string(body) != "pong" {
 		t.Errorf("probe: %d %s", response.StatusCode, body)

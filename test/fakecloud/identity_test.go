@@ -13,6 +13,7 @@ import (
 	"yunion.io/x/ocadm/internal/identity"
 	"yunion.io/x/ocadm/test/fakecloud/fakecloudtest"
 	"yunion.io/x/ocadm/test/mariadb"
+	"yunion.io/x/ocadm/test/require"
 )
 
 // TestIdentityClient runs the operator's own client against a fresh stand-in, twice. The second run changes nothing.
@@ -21,9 +22,7 @@ func TestIdentityClient(t *testing.T) {
 	options := c.Keystone(adminPassword)
 	c.Start("keystone", "--auto-sync-table", "--config", c.Config("keystone", options)).Listening(t, options["port"].(int))
 	client, err := identity.New(identity.Options{AuthURL: c.AuthURL(), Username: "sysadmin", Password: adminPassword, CAPEM: c.CA.CertPEM()})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	t.Cleanup(client.Close)
 	ctx := t.Context()
 	if err := client.Ping(ctx, fmt.Sprintf("https://localhost:%d", options["port"])); err != nil {

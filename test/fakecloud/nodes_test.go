@@ -17,6 +17,7 @@ import (
 
 	"yunion.io/x/ocadm/internal/executor"
 	"yunion.io/x/ocadm/test/fakecloud/fakecloudtest"
+	"yunion.io/x/ocadm/test/require"
 )
 
 // nodes holds the programs that work with a node: region, glance and the agents. They need what the real ones need.
@@ -62,9 +63,7 @@ func testNodes(t *testing.T, c *fakecloudtest.Cloud, r *rest) {
 func node(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "x") // the path of a socket has at most 107 bytes
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	socket := filepath.Join(dir, "exec.sock")
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
@@ -104,9 +103,7 @@ func (n *nodes) glance(t *testing.T) {
 		defer p.Stop()
 		images := fmt.Sprintf("https://localhost:%d/v1/images", port)
 		request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, images, bytes.NewReader(content))
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		request.Header.Set("X-Auth-Token", r.token)
 		request.Header.Set("X-Image-Meta-Name", fmt.Sprintf("image at %d", port))
 		response, err := r.http.Do(request)

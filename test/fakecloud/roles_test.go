@@ -18,6 +18,7 @@ import (
 	"yunion.io/x/ocadm/operatorctl/policy"
 	"yunion.io/x/ocadm/test/fakecloud/fakecloudtest"
 	"yunion.io/x/ocadm/test/mariadb"
+	"yunion.io/x/ocadm/test/require"
 )
 
 // people is a cloud with the standard policies, and with region and glance to test them.
@@ -46,14 +47,10 @@ func newPeople(t *testing.T) *people {
 func (p *people) standard() {
 	p.t.Helper()
 	id, err := identity.New(identity.Options{AuthURL: p.auth, Username: "sysadmin", Password: adminPassword, CAPEM: p.cloud.CA.CertPEM()})
-	if err != nil {
-		p.t.Fatal(err)
-	}
+	require.NoError(p.t, err)
 	defer id.Close()
 	table, err := policy.Standard()
-	if err != nil {
-		p.t.Fatal(err)
-	}
+	require.NoError(p.t, err)
 	want := identity.Standard{}
 	for _, x := range table.Policies {
 		want.Policies = append(want.Policies, identity.Policy{Name: x.Name, Scope: x.Scope, Blob: x.Rules})
@@ -107,9 +104,7 @@ func TestRoles(t *testing.T) {
 	server := p.region + "/servers/" + inner(owner.want(http.StatusOK, http.MethodPost, p.region+"/servers", `{"server":{"name":"of-dev"}}`), "server", "id").(string)
 	image := `{"image":{"name":"cirros"}}`
 	table, err := policy.Standard()
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	standard := map[string][]string{}
 	for _, role := range table.Roles {
 		standard[role.Name] = slices.Sorted(slices.Values(role.Policies))
@@ -230,9 +225,7 @@ func TestBodiesThatAreNotRead(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, c.AuthURL()+"/auth/tokens", tc.body)
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			if tc.kind != "" {
 				request.Header.Set("Content-Type", tc.kind)
 			}

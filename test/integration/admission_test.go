@@ -16,6 +16,7 @@ import (
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/test/admission"
 	"yunion.io/x/ocadm/test/env"
+	"yunion.io/x/ocadm/test/require"
 )
 
 // TestAdmission checks all rules for a spec against a real API server, with valid and invalid specs. The cases come from package admission, whose own
@@ -58,9 +59,7 @@ func TestAdmission(t *testing.T) {
 			t.Errorf("within a block, asked strictly as kubectl does: %v", err)
 		}
 		top := written("top", admission.Merge(admission.Base(), map[string]any{"glnace": map[string]any{"disable": true}}))
-		if err := c.Create(t.Context(), top, client.FieldValidation(metav1.FieldValidationStrict)); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, c.Create(t.Context(), top, client.FieldValidation(metav1.FieldValidationStrict)))
 		if _, kept, _ := unstructured.NestedMap(top.Object, "spec", "glnace"); !kept {
 			t.Error("the API server has dropped the key: the operator cannot tell")
 		}

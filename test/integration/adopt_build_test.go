@@ -22,6 +22,7 @@ import (
 	"yunion.io/x/ocadm/internal/mysql"
 	"yunion.io/x/ocadm/operatorctl/catalog"
 	"yunion.io/x/ocadm/test/env"
+	"yunion.io/x/ocadm/test/require"
 )
 
 // resource creates the OnecloudCluster: a user names the database and disables components, and the earlier operator fills in the rest.
@@ -35,13 +36,9 @@ func (a *adoption) resource() {
 			b.Disable = &yes
 		}
 	}
-	if err := a.Client.Create(a.Context(), cr, client.FieldOwner("kubectl-create")); err != nil {
-		a.Fatal(err)
-	}
+	require.NoError(a, a.Client.Create(a.Context(), cr, client.FieldOwner("kubectl-create")))
 	fillAsEarlier(cr)
-	if err := a.Client.Update(a.Context(), cr, client.FieldOwner(earlierManager)); err != nil {
-		a.Fatal(err)
-	}
+	require.NoError(a, a.Client.Update(a.Context(), cr, client.FieldOwner(earlierManager)))
 }
 
 // fillAsEarlier sets the defaults of the earlier operator: images, one replica, limits of a third of a node, tolerations, ports.
@@ -110,9 +107,7 @@ func (a *adoption) admin() *identity.Client {
 	transport := &http.Transport{DialContext: a.Pods.Dial, TLSClientConfig: &tls.Config{InsecureSkipVerify: true}} //nolint:gosec // the earlier cloud's certificate has no name of a Service
 	a.Cleanup(transport.CloseIdleConnections)
 	c, err := identity.New(identity.Options{AuthURL: "https://default-keystone.onecloud.svc:30357/v3", Username: "sysadmin", Password: adminPassword, Transport: transport})
-	if err != nil {
-		a.Fatal(err)
-	}
+	require.NoError(a, err)
 	return c
 }
 
@@ -131,9 +126,7 @@ func (a *adoption) identities() {
 	for ; identity.IsForbidden(err); snapshot, err = c.Snapshot(ctx) {
 		time.Sleep(200 * time.Millisecond) // it reloads its policies every two seconds, and nothing shows when
 	}
-	if err != nil {
-		a.Fatal(err)
-	}
+	require.NoError(a, err)
 	for user, password := range earlierAccounts() {
 		if _, _, err := c.EnsureUser(ctx, snapshot, identity.Account{Name: user, Password: password, System: true}); err != nil {
 			a.Fatal(err)

@@ -14,6 +14,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"yunion.io/x/ocadm/test/require"
 )
 
 // mayChange lists the fields of a pod template that differ on purpose; docs/decisions/0010-adoption.md has the reasons.
@@ -70,9 +72,7 @@ func template(o client.Object) (corev1.PodTemplateSpec, bool) {
 
 func (a *adoption) tree(t corev1.PodTemplateSpec) map[string]any {
 	m, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&t)
-	if err != nil {
-		a.Fatal(err)
-	}
+	require.NoError(a, err)
 	return m
 }
 
@@ -118,18 +118,14 @@ func (a *adoption) objects() map[string]client.Object {
 		&corev1.ConfigMapList{}, &corev1.SecretList{}, &corev1.ServiceList{}, &corev1.PersistentVolumeClaimList{}, &appsv1.DeploymentList{},
 		&appsv1.DaemonSetList{}, &appsv1.StatefulSetList{}, &networkingv1.IngressList{},
 	} {
-		if err := a.Client.List(a.Context(), list, client.InNamespace(namespace)); err != nil {
-			a.Fatal(err)
-		}
+		require.NoError(a, a.Client.List(a.Context(), list, client.InNamespace(namespace)))
 		kind := a.Kind(list)
-		if err := meta.EachListItem(list, func(o runtime.Object) error {
+		require.NoError(a, meta.EachListItem(list, func(o runtime.Object) error {
 			if c, ok := o.(client.Object); ok {
 				all[kind+"/"+c.GetName()] = c
 			}
 			return nil
-		}); err != nil {
-			a.Fatal(err)
-		}
+		}))
 	}
 	return all
 }

@@ -22,6 +22,7 @@ import (
 	"yunion.io/x/ocadm/operatorctl/component"
 	"yunion.io/x/ocadm/operatorctl/engine"
 	"yunion.io/x/ocadm/test/env"
+	"yunion.io/x/ocadm/test/require"
 )
 
 // adoption is a cloud of the earlier operator, and its state before the adoption.
@@ -103,9 +104,7 @@ func (a *adoption) build() {
 		cm := &corev1.ConfigMap{}
 		a.Get(cm, "default-"+component)
 		cm.Data["config"] = strings.Replace(cm.Data["config"], change[0], change[1], 1)
-		if err := a.Client.Update(a.Context(), cm, client.FieldOwner("kubectl-edit")); err != nil {
-			a.Fatal(err)
-		}
+		require.NoError(a, a.Client.Update(a.Context(), cm, client.FieldOwner("kubectl-edit")))
 	}
 	// From before owners were tracked.
 	for _, o := range []client.Object{&appsv1.Deployment{}, &corev1.ConfigMap{}, &corev1.Service{}} {
@@ -332,9 +331,7 @@ func (a *adoption) secrets() {
 		}
 	}
 	var events eventsv1.EventList
-	if err := a.Client.List(a.Context(), &events, client.InNamespace(namespace)); err != nil {
-		a.Fatal(err)
-	}
+	require.NoError(a, a.Client.List(a.Context(), &events, client.InNamespace(namespace)))
 	texts["events"] = a.text(events)
 	if !strings.Contains(texts["events"], "delete ConfigMap default-cluster-config") || !strings.Contains(texts["events"], "kept as your options: keep_deleted_snapshot_days") {
 		a.Errorf("events say nothing of the adoption:\n%s", texts["events"])
@@ -381,9 +378,7 @@ func (a *adoption) savedFile() {
 	a.everyServiceRuns(earlierRegistry, "v4.0.5", nil)
 
 	spec["version"] = "v4.0.6"
-	if err := unstructured.SetNestedField(spec, mine, "logger", "image"); err != nil {
-		a.Fatal(err)
-	}
+	require.NoError(a, unstructured.SetNestedField(spec, mine, "logger", "image"))
 	a.clientSideApply(spec)
 	a.UntilReady()
 	a.everyServiceRuns(earlierRegistry, "v4.0.6", map[string]string{"logger": mine})

@@ -27,6 +27,7 @@ import (
 	"yunion.io/x/ocadm/cluster/restapi"
 	"yunion.io/x/ocadm/operatorctl/operation"
 	"yunion.io/x/ocadm/test/env"
+	"yunion.io/x/ocadm/test/require"
 )
 
 func TestAPI(t *testing.T) {
@@ -162,9 +163,7 @@ func (f *apiTest) secrets() {
 	f.Helper()
 	cr := f.CloudAt("127.0.0.1", 3306)
 	cr.Spec.MySQL.Password = "correct horse"
-	if err := f.Client.Create(f.Context(), cr); err != nil {
-		f.Fatal(err)
-	}
+	require.NoError(f, f.Client.Create(f.Context(), cr))
 	r := f.ask("reader", "GET", "clouds/"+cloud, "", 200, "")
 	mysql, _ := r.Spec["mysql"].(map[string]any)
 	if strings.Contains(r.text, "correct horse") || mysql["password"] != "***" {
@@ -172,9 +171,7 @@ func (f *apiTest) secrets() {
 	}
 	r.Spec["disableResourceManagement"] = true
 	body, err := json.Marshal(map[string]any{"spec": r.Spec})
-	if err != nil {
-		f.Fatal(err)
-	}
+	require.NoError(f, err)
 	f.ask("writer", "PUT", "clouds/"+cloud, string(body), 200, "", "If-Match", r.header.Get("Etag"))
 	live := f.Cloud()
 	if live.Spec.MySQL.Password != "correct horse" || !live.Spec.DisableResourceManagement {
@@ -272,17 +269,11 @@ func (f *apiTest) follows() {
 	lines := bufio.NewScanner(f.open("reader", "GET", "operations/logged/log", nil).Body)
 	f.message(lines, "line", `{"n":1}`)
 	log.Data[operation.LogKey] += "{\"n\":2}\n"
-	if err := f.Client.Update(f.Context(), log); err != nil {
-		f.Fatal(err)
-	}
+	require.NoError(f, f.Client.Update(f.Context(), log))
 	f.message(lines, "line", `{"n":2}`)
-	if err := f.Client.Status().Patch(f.Context(), o, client.RawPatch(types.MergePatchType, []byte(`{"status":{"phase":"Succeeded"}}`))); err != nil {
-		f.Fatal(err)
-	}
+	require.NoError(f, f.Client.Status().Patch(f.Context(), o, client.RawPatch(types.MergePatchType, []byte(`{"status":{"phase":"Succeeded"}}`))))
 	log.Data[operation.LogKey] += "{\"n\":3}\n"
-	if err := f.Client.Update(f.Context(), log); err != nil {
-		f.Fatal(err)
-	}
+	require.NoError(f, f.Client.Update(f.Context(), log))
 	f.message(lines, "end", "Succeeded")
 }
 
@@ -337,9 +328,7 @@ func (f *apiTest) slow() {
 	body, never := io.Pipe()
 	defer never.Close()
 	r, err := http.NewRequestWithContext(f.Context(), http.MethodPost, "https://"+f.address+path, body)
-	if err != nil {
-		f.Fatal(err)
-	}
+	require.NoError(f, err)
 	r.Header.Set("Authorization", "Bearer "+f.tokens["writer"])
 	r.Header.Set("Content-Type", "application/json")
 	answer, err := two.Do(r)
@@ -353,9 +342,7 @@ func (f *apiTest) slow() {
 		}
 	}
 	for what, c := range all {
-		if err := c.SetReadDeadline(time.Now().Add(env.Patience)); err != nil {
-			f.Fatal(err)
-		}
+		require.NoError(f, c.SetReadDeadline(time.Now().Add(env.Patience)))
 		text, err := io.ReadAll(c)
 		if wait, is := errors.AsType[net.Error](err); is && wait.Timeout() {
 			f.Errorf("%s: the connection is still there", what)
@@ -370,9 +357,7 @@ func (f *apiTest) slow() {
 func (f *apiTest) unread() net.Conn {
 	f.Helper()
 	c := f.dial()
-	if err := c.(*tls.Conn).NetConn().(*net.TCPConn).SetReadBuffer(4 << 10); err != nil {
-		f.Fatal(err)
-	}
+	require.NoError(f, c.(*tls.Conn).NetConn().(*net.TCPConn).SetReadBuffer(4<<10))
 	fmt.Fprintf(c, "GET /api/v1/namespaces/%s/events?kinds=machines HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\n\r\n", namespace, f.tokens["reader"])
 	large := strings.Repeat("x", 200<<10)
 	for i := range 60 {

@@ -19,15 +19,14 @@ import (
 	"yunion.io/x/ocadm/internal/backup"
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/operatorctl/operation"
+	"yunion.io/x/ocadm/test/require"
 )
 
 // by runs a command over the REST API, with a sender's token in a file.
 func (f *apiTest) by(sender string, args ...string) (string, error) {
 	f.Helper()
 	file := filepath.Join(f.test.TempDir(), "token")
-	if err := os.WriteFile(file, []byte(f.tokens[sender]+"\n"), 0o600); err != nil {
-		f.Fatal(err)
-	}
+	require.NoError(f, os.WriteFile(file, []byte(f.tokens[sender]+"\n"), 0o600))
 	return run(f.Env, append(args, "--api", "https://"+f.address, "--api-token-file", file, "--api-ca-file", f.authority)...)
 }
 
@@ -90,10 +89,8 @@ func (f *apiTest) commandsWithoutCloud() {
 func (f *apiTest) readsOverAPI() {
 	f.Helper()
 	o := f.Operation("checked", v1alpha1.OnecloudOperationSpec{Action: v1alpha1.ActionCheck})
-	if err := f.Client.Status().Patch(f.Context(), o, client.RawPatch(types.MergePatchType, []byte(`{"status":{"phase":"Failed","message":"no room",
-		"steps":[{"name":"nodes","short":"Check the nodes","state":"Failed"}],"findings":[{"code":"OCA-7057","what":"x","cause":"y","remedy":"z"}]}}`))); err != nil {
-		f.Fatal(err)
-	}
+	require.NoError(f, f.Client.Status().Patch(f.Context(), o, client.RawPatch(types.MergePatchType, []byte(`{"status":{"phase":"Failed","message":"no room",
+		"steps":[{"name":"nodes","short":"Check the nodes","state":"Failed"}],"findings":[{"code":"OCA-7057","what":"x","cause":"y","remedy":"z"}]}}`))))
 	f.Create(&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: operation.LogName("checked")}, Data: map[string]string{
 		operation.LogKey: "{\"time\":\"2026-01-02T03:04:05Z\",\"type\":\"PhaseInfo\",\"phase\":\"nodes\",\"message\":\"looks\"}\n{\"type\":\"PhaseFailed\",\"message\":\"no room\"}\n"}})
 	f.Create(&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: backup.HistoryName}, Data: map[string]string{
@@ -119,9 +116,7 @@ func (f *apiTest) readsOverAPI() {
 	}
 	w2 := &v1alpha1.OnecloudMachine{}
 	f.Get(w2, "w2")
-	if err := f.Client.Status().Patch(f.Context(), w2, client.RawPatch(types.MergePatchType, []byte(`{"status":{"phase":"Failed","operation":"checked"}}`))); err != nil {
-		f.Fatal(err)
-	}
+	require.NoError(f, f.Client.Status().Patch(f.Context(), w2, client.RawPatch(types.MergePatchType, []byte(`{"status":{"phase":"Failed","operation":"checked"}}`))))
 	if out := f.same("machine", "get", "w2"); !strings.Contains(out, "checked Failed: no room") || !strings.Contains(out, "OCA-7057 x: y; z") || !strings.Contains(out, "ocadm machine retry w2") {
 		f.Errorf("%s", out)
 	}
@@ -136,9 +131,7 @@ func (f *apiTest) readsOverAPI() {
 func (f *apiTest) writesOverAPI() {
 	f.Helper()
 	file := filepath.Join(f.test.TempDir(), "machines.yaml")
-	if err := os.WriteFile(file, []byte(strings.ReplaceAll(twoMachines, "NAMESPACE", namespace)), 0o600); err != nil {
-		f.Fatal(err)
-	}
+	require.NoError(f, os.WriteFile(file, []byte(strings.ReplaceAll(twoMachines, "NAMESPACE", namespace)), 0o600))
 	waiting := f.Operation("waiting", v1alpha1.OnecloudOperationSpec{Action: v1alpha1.ActionCheck})
 	for _, args := range [][]string{
 		{"machine", "pause", "w1"}, {"machine", "resume", "w1"}, {"machine", "add", "-f", file}, {"operation", "pause", waiting.Name}, {"operation", "resume", waiting.Name},
@@ -196,9 +189,7 @@ func (f *apiTest) followsOverAPI() {
 		return o != nil, "there is no operation"
 	})
 	for _, phase := range []v1alpha1.OperationPhase{v1alpha1.OperationRunning, v1alpha1.OperationSucceeded} {
-		if err := f.Client.Status().Patch(f.Context(), o, client.RawPatch(types.MergePatchType, []byte(`{"status":{"phase":"`+string(phase)+`"}}`))); err != nil {
-			f.Fatal(err)
-		}
+		require.NoError(f, f.Client.Status().Patch(f.Context(), o, client.RawPatch(types.MergePatchType, []byte(`{"status":{"phase":"`+string(phase)+`"}}`))))
 	}
 	if r := <-ended; r.err != nil || !strings.Contains(r.out, string(v1alpha1.OperationSucceeded)) {
 		f.Errorf("%v %s", r.err, r.out)

@@ -13,6 +13,7 @@ import (
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/cluster"
 	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/test/require"
 )
 
 // TestManyMachines adds many machines (1,000 with OCADM_SWEEP=1), one of them invalid, from a file and over the REST API. It is named and none is added.
@@ -31,16 +32,12 @@ func TestManyMachines(t *testing.T) {
 			m.Spec.Infrastructure.SSH.MachineLogin = v1alpha1.MachineLogin{Address: fmt.Sprintf("m%d.example.org", i), CredentialsSecretName: "fleet"}
 			change(i, m)
 			one, err := json.Marshal(map[string]any{"apiVersion": m.APIVersion, "kind": m.Kind, "metadata": map[string]any{"name": m.Name}, "spec": m.Spec})
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			items = append(items, one)
 			text = fmt.Appendf(text, "---\n%s\n", one)
 		}
 		all, err := json.Marshal(map[string]any{"items": items})
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		return text, string(all)
 	}
 	add := func(text []byte) (count int, err error) {

@@ -36,6 +36,7 @@ import (
 	"yunion.io/x/ocadm/cluster/restapi"
 	"yunion.io/x/ocadm/test/env"
 	"yunion.io/x/ocadm/test/integration/harness"
+	"yunion.io/x/ocadm/test/require"
 )
 
 // apiTest is a test with the REST API and senders with different permissions.
@@ -57,9 +58,7 @@ func newAPITest(t *testing.T, change func(*restapi.Options)) *apiTest {
 		rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"configmaps"}, Verbs: []string{"get", "list", "watch"}})
 	f.sender("writer", rbacv1.PolicyRule{APIGroups: []string{v1alpha1.GroupVersion.Group}, Resources: []string{"*"}, Verbs: []string{"*"}})
 	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	f.address = l.Addr().String()
 	o := restapi.Options{Config: f.Cluster.Config(harness.Admin), Log: slog.New(slog.DiscardHandler), Address: f.address}
 	var ca *x509.CertPool
@@ -69,9 +68,7 @@ func newAPITest(t *testing.T, change func(*restapi.Options)) *apiTest {
 		change(&o)
 	}
 	f.client = &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: ca, MinVersion: tls.VersionTLS12}}}
-	if err := l.Close(); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, l.Close())
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	ended := make(chan error, 1)
 	go func() { ended <- restapi.Serve(ctx, o) }()
@@ -96,29 +93,19 @@ func newAPITest(t *testing.T, change func(*restapi.Options)) *apiTest {
 func certificateFiles(t *testing.T) (certificate, key string, ca *x509.CertPool) {
 	t.Helper()
 	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	c := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour), IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, IsCA: true, BasicConstraintsValid: true}
 	der, err := x509.CreateCertificate(rand.Reader, c, c, private.Public(), private)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	secret, err := x509.MarshalECPrivateKey(private)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	dir := t.TempDir()
 	certificate, key, ca = filepath.Join(dir, "tls.crt"), filepath.Join(dir, "tls.key"), x509.NewCertPool()
 	for name, block := range map[string]*pem.Block{certificate: {Type: "CERTIFICATE", Bytes: der}, key: {Type: "EC PRIVATE KEY", Bytes: secret}} {
-		if err := os.WriteFile(name, pem.EncodeToMemory(block), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, os.WriteFile(name, pem.EncodeToMemory(block), 0o600))
 	}
 	parsed, err := x509.ParseCertificate(der)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	ca.AddCert(parsed)
 	return certificate, key, ca
 }
@@ -132,9 +119,7 @@ func (f *apiTest) sender(name string, rules ...rbacv1.PolicyRule) {
 	binding := &rbacv1.RoleBinding{ObjectMeta: meta, Subjects: []rbacv1.Subject{{Kind: "ServiceAccount", Namespace: namespace, Name: name}},
 		RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: name}}
 	for _, o := range []client.Object{account, role, binding} {
-		if err := f.Client.Create(f.Context(), o); err != nil {
-			f.Fatal(err)
-		}
+		require.NoError(f, f.Client.Create(f.Context(), o))
 		f.Cleanup(func() { _ = f.Client.Delete(context.WithoutCancel(f.Context()), o) })
 	}
 	f.tokens[name] = f.newToken(name)
@@ -145,9 +130,7 @@ func (f *apiTest) newToken(name string) string {
 	f.Helper()
 	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
 	request := &authenticationv1.TokenRequest{}
-	if err := f.Client.SubResource("token").Create(f.Context(), account, request); err != nil {
-		f.Fatal(err)
-	}
+	require.NoError(f, f.Client.SubResource("token").Create(f.Context(), account, request))
 	return request.Status.Token
 }
 
@@ -167,9 +150,7 @@ type reply struct {
 func (f *apiTest) open(as, method, path string, body io.Reader, headers ...string) *http.Response {
 	f.Helper()
 	r, err := http.NewRequestWithContext(f.Context(), method, "https://"+f.address+"/api/v1/namespaces/"+namespace+"/"+path, body)
-	if err != nil {
-		f.Fatal(err)
-	}
+	require.NoError(f, err)
 	if token := f.tokens[as]; token != "" {
 		r.Header.Set("Authorization", "Bearer "+token)
 	}
@@ -178,9 +159,7 @@ func (f *apiTest) open(as, method, path string, body io.Reader, headers ...strin
 		r.Header.Set(headers[i], headers[i+1])
 	}
 	answer, err := f.client.Do(r)
-	if err != nil {
-		f.Fatal(err)
-	}
+	require.NoError(f, err)
 	f.Cleanup(func() { _ = answer.Body.Close() })
 	return answer
 }
@@ -192,16 +171,12 @@ func (f *apiTest) ask(as, method, path, body string, want int, code string, head
 	for answer.StatusCode == http.StatusTooManyRequests && want != answer.StatusCode { // as a client does: this test is faster than a client
 		_ = answer.Body.Close()
 		seconds, err := strconv.Atoi(answer.Header.Get("Retry-After"))
-		if err != nil {
-			f.Fatal(err)
-		}
+		require.NoError(f, err)
 		time.Sleep(time.Duration(seconds) * time.Second)
 		answer = f.open(as, method, path, strings.NewReader(body), headers...)
 	}
 	text, err := io.ReadAll(answer.Body)
-	if err != nil {
-		f.Fatal(err)
-	}
+	require.NoError(f, err)
 	out := reply{status: answer.StatusCode, header: answer.Header, text: string(text)}
 	if len(text) > 0 && json.Unmarshal(text, &out) != nil {
 		f.Errorf("%s %s: no JSON: %s", method, path, text)
@@ -236,9 +211,7 @@ func (f *apiTest) message(s *bufio.Scanner, event string, texts ...string) {
 func (f *apiTest) dial() net.Conn {
 	f.Helper()
 	c, err := (&tls.Dialer{Config: f.client.Transport.(*http.Transport).TLSClientConfig}).DialContext(f.Context(), "tcp", f.address)
-	if err != nil {
-		f.Fatal(err)
-	}
+	require.NoError(f, err)
 	f.Cleanup(func() { _ = c.Close() })
 	return c
 }

@@ -23,6 +23,7 @@ import (
 	"yunion.io/x/ocadm/operatorctl/engine"
 	"yunion.io/x/ocadm/operatorctl/render"
 	"yunion.io/x/ocadm/test/integration/harness"
+	"yunion.io/x/ocadm/test/require"
 )
 
 // appliers is a real API server with an Applier whose cache is always up to date.
@@ -36,12 +37,8 @@ type appliers struct {
 func TestApply(t *testing.T) {
 	cluster := harness.Require(t, harness.Options{})
 	c, err := client.NewWithWatch(cluster.Config(harness.Admin), client.Options{Scheme: kube.Scheme()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := c.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
+	require.NoError(t, c.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}))
 	for _, part := range []struct {
 		name string
 		do   func(*appliers)
@@ -67,9 +64,7 @@ func (a *appliers) one(o client.Object) engine.Change {
 	a.t.Helper()
 	o = render.Kind(o)
 	changes, err := a.Apply(a.t.Context(), []client.Object{o.DeepCopyObject().(client.Object)})
-	if err != nil {
-		a.t.Fatal(err)
-	}
+	require.NoError(a.t, err)
 	again, err := a.Apply(a.t.Context(), []client.Object{o})
 	if err != nil || again[0].Action != engine.Unchanged || !slices.Equal(again[0].Kept, changes[0].Kept) {
 		a.t.Errorf("the second time: %+v %v", again[0], err)
@@ -110,9 +105,7 @@ func (a *appliers) kept(c engine.Change, want ...string) {
 
 func (a *appliers) get(o client.Object, name string) {
 	a.t.Helper()
-	if err := a.c.Get(a.t.Context(), client.ObjectKey{Namespace: namespace, Name: name}, o); err != nil {
-		a.t.Fatal(err)
-	}
+	require.NoError(a.t, a.c.Get(a.t.Context(), client.ObjectKey{Namespace: namespace, Name: name}, o))
 }
 
 func named(name string) metav1.ObjectMeta { return metav1.ObjectMeta{Namespace: namespace, Name: name} }
@@ -134,9 +127,7 @@ func (a *appliers) selector() {
 	ours := map[string]string{"app": "x", "instance": "default"}
 	// As another client left it: with one label missing and one more.
 	theirs := deployment("other", "i:1", map[string]string{"app": "x", "extra": "1"})
-	if err := a.c.Create(a.t.Context(), theirs); err != nil {
-		a.t.Fatal(err)
-	}
+	require.NoError(a.t, a.c.Create(a.t.Context(), theirs))
 	a.one(deployment("other", "i:2", ours))
 	d := &appsv1.Deployment{}
 	a.get(d, "other")
@@ -153,9 +144,7 @@ func (a *appliers) selector() {
 			Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "y"}}, Template: podOf(map[string]string{"app": "y"}, "i"),
 		}},
 	} {
-		if err := a.c.Create(a.t.Context(), o.DeepCopyObject().(client.Object)); err != nil {
-			a.t.Fatal(err)
-		}
+		require.NoError(a.t, a.c.Create(a.t.Context(), o.DeepCopyObject().(client.Object)))
 		kind := render.Kind(o).GetObjectKind().GroupVersionKind().Kind
 		switch t := o.(type) {
 		case *appsv1.Deployment:
@@ -168,9 +157,7 @@ func (a *appliers) selector() {
 		o.SetResourceVersion("")
 		a.refused(o, engine.ReasonImmutable, "it selects pods by", "kubectl -n onecloud delete "+strings.ToLower(kind)+" foreign")
 		// The command works as described.
-		if err := a.c.Delete(a.t.Context(), o.DeepCopyObject().(client.Object)); err != nil {
-			a.t.Fatal(err)
-		}
+		require.NoError(a.t, a.c.Delete(a.t.Context(), o.DeepCopyObject().(client.Object)))
 		a.Forget(engine.KeyOf(o), "")
 		a.one(o)
 	}
@@ -229,17 +216,13 @@ func (a *appliers) claim() {
 		{ObjectMeta: metav1.ObjectMeta{Name: "rigid"}, Provisioner: "example.com/p"},
 		{ObjectMeta: metav1.ObjectMeta{Name: "elastic"}, Provisioner: "example.com/p", AllowVolumeExpansion: new(true)},
 	} {
-		if err := a.c.Create(a.t.Context(), class); err != nil {
-			a.t.Fatal(err)
-		}
+		require.NoError(a.t, a.c.Create(a.t.Context(), class))
 		a.kept(a.one(claim(class.Name, class.Name, "10G")))
 		bound := &corev1.PersistentVolumeClaim{}
 		a.get(bound, class.Name)
 		bound.Status.Phase = corev1.ClaimBound
 		bound.Status.Capacity = bound.Spec.Resources.Requests
-		if err := a.c.Status().Update(a.t.Context(), bound); err != nil {
-			a.t.Fatal(err)
-		}
+		require.NoError(a.t, a.c.Status().Update(a.t.Context(), bound))
 	}
 	a.kept(a.one(claim("elastic", "elastic", "20G")))
 	a.kept(a.one(claim("elastic", "elastic", "15G")), "PersistentVolumeClaim elastic keeps its size 20G (15G is requested): a volume cannot shrink")
@@ -279,16 +262,12 @@ func (a *appliers) service() {
 func (a *appliers) sealed() {
 	cm := &corev1.ConfigMap{ObjectMeta: named("sealed"), Data: map[string]string{"a": "1"}}
 	a.one(cm.DeepCopy())
-	if err := a.c.Patch(a.t.Context(), cm.DeepCopy(), client.RawPatch(types.MergePatchType, []byte(`{"immutable":true}`))); err != nil {
-		a.t.Fatal(err)
-	}
+	require.NoError(a.t, a.c.Patch(a.t.Context(), cm.DeepCopy(), client.RawPatch(types.MergePatchType, []byte(`{"immutable":true}`))))
 	a.one(cm.DeepCopy())
 	cm.Data["a"] = "2"
 	a.refused(cm, engine.ReasonImmutable, "it is immutable", "kubectl -n onecloud get configmap sealed -o yaml | sed '/^immutable:/d' | kubectl replace --force -f -,")
 	s := &corev1.Secret{ObjectMeta: named("typed"), Type: "example.com/other", Data: map[string][]byte{"a": []byte("1")}}
-	if err := a.c.Create(a.t.Context(), s.DeepCopy()); err != nil {
-		a.t.Fatal(err)
-	}
+	require.NoError(a.t, a.c.Create(a.t.Context(), s.DeepCopy()))
 	s.Type = corev1.SecretTypeOpaque
 	a.refused(s, engine.ReasonImmutable, "kubectl -n onecloud delete secret typed")
 }
@@ -300,9 +279,7 @@ func (a *appliers) autoscaler() {
 	scale := func(n int32, manager string) {
 		a.t.Helper()
 		s := &autoscalingv1.Scale{Spec: autoscalingv1.ScaleSpec{Replicas: n}}
-		if err := a.c.SubResource("scale").Update(a.t.Context(), deployment("scaled", "", labels), client.WithSubResourceBody(s), client.FieldOwner(manager)); err != nil {
-			a.t.Fatal(err)
-		}
+		require.NoError(a.t, a.c.SubResource("scale").Update(a.t.Context(), deployment("scaled", "", labels), client.WithSubResourceBody(s), client.FieldOwner(manager)))
 	}
 	replicas := func() int32 {
 		d := &appsv1.Deployment{}
@@ -340,9 +317,7 @@ func (a *appliers) removed() {
 	d.Spec.Template.Spec.Tolerations = []corev1.Toleration{{Key: "x", Operator: corev1.TolerationOpExists}, {Key: "y", Operator: corev1.TolerationOpExists}}
 	a.one(d.DeepCopy())
 	added := `{"metadata":{"labels":{"theirs":"1"}},"spec":{"template":{"spec":{"containers":[{"name":"main","env":[{"name":"THEIRS","value":"1"}]}]}}}}`
-	if err := a.c.Patch(a.t.Context(), d.DeepCopy(), client.RawPatch(types.StrategicMergePatchType, []byte(added)), client.FieldOwner("injector")); err != nil {
-		a.t.Fatal(err)
-	}
+	require.NoError(a.t, a.c.Patch(a.t.Context(), d.DeepCopy(), client.RawPatch(types.StrategicMergePatchType, []byte(added)), client.FieldOwner("injector")))
 	delete(d.Labels, "mine")
 	delete(d.Spec.Template.Annotations, "b")
 	main := &d.Spec.Template.Spec.Containers[0]
@@ -367,12 +342,8 @@ func (a *appliers) removed() {
 func (a *appliers) terminating() {
 	d := deployment("held", "i:1", map[string]string{"app": "t"})
 	a.one(d.DeepCopy())
-	if err := a.c.Patch(a.t.Context(), d.DeepCopy(), client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":["example.com/hold"]}}`))); err != nil {
-		a.t.Fatal(err)
-	}
-	if err := a.c.Delete(a.t.Context(), d.DeepCopy()); err != nil {
-		a.t.Fatal(err)
-	}
+	require.NoError(a.t, a.c.Patch(a.t.Context(), d.DeepCopy(), client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":["example.com/hold"]}}`))))
+	require.NoError(a.t, a.c.Delete(a.t.Context(), d.DeepCopy()))
 	d.Spec.Template.Spec.Containers[0].Image = "i:2"
 	a.refused(d, engine.ReasonTerminating, "it is being deleted, blocked by the finalizers example.com/hold")
 }

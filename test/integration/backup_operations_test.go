@@ -30,6 +30,7 @@ import (
 	"yunion.io/x/ocadm/operatorctl/archive"
 	"yunion.io/x/ocadm/test/env"
 	"yunion.io/x/ocadm/test/integration/harness"
+	"yunion.io/x/ocadm/test/require"
 	"yunion.io/x/ocadm/test/snapshotfile"
 )
 
@@ -82,9 +83,7 @@ func (b *backups) last() *cluster.Operation {
 		b.latest = fresh[0]
 	}
 	o, err := cluster.OperationOf(b.Context(), b.Client, client.ObjectKey{Namespace: namespace, Name: b.latest})
-	if err != nil {
-		b.Fatal(err)
-	}
+	require.NoError(b, err)
 	return o
 }
 
@@ -92,9 +91,7 @@ func (b *backups) last() *cluster.Operation {
 func (b *backups) known() (fresh []string) {
 	b.Helper()
 	list, err := cluster.Operations(b.Context(), b.Client, namespace, cloud)
-	if err != nil {
-		b.Fatal(err)
-	}
+	require.NoError(b, err)
 	for _, o := range list {
 		if !b.seen[o.Name] {
 			fresh = append(fresh, o.Name)
@@ -109,16 +106,12 @@ func (b *backups) pod() {
 	b.Helper()
 	const account = "onecloud-backup"
 	c, err := kube.New(b.Cluster.ServiceAccount(namespace, account))
-	if err != nil {
-		b.Fatal(err)
-	}
+	require.NoError(b, err)
 	from := b.Mark()
 	var shown []string
 	by := cluster.Recorded{By: "pod", Show: func(o *cluster.Operation) { shown = append(shown, string(o.Status.Phase)+" "+o.Status.Message) }}
 	id, err := age.GenerateX25519Identity()
-	if err != nil {
-		b.Fatal(err)
-	}
+	require.NoError(b, err)
 	b.Edit(`{"spec":{"backup":{"recipients":["` + id.Recipient().String() + `"]}}}`)
 	at := cluster.Mounted{Dir: b.dir, Place: "node7:/srv/backups", Snapshots: cluster.Snapshots{Dir: b.snapshots, Node: "node7"}}
 	for range 2 { // the first record is created, the second changes it
@@ -287,9 +280,7 @@ func (failing) Read([]byte) (int, error) { return 0, errors.New("the cable was p
 func (b *backups) restored() {
 	b.Helper()
 	info, _, err := b.backup(nil).Make(b.Context(), b.Client)
-	if err != nil {
-		b.Fatal(err)
-	}
+	require.NoError(b, err)
 	b.known()
 	r := cluster.Restore{Store: backup.Dir(b.dir), Name: info.Name, Watch: workflow.Discard{}, Confirm: func(string) error { return nil }, Recorded: cluster.Recorded{By: "the test"},
 		Before: func(context.Context, client.ObjectKey, workflow.Reporter) (backup.Info, error) {
@@ -340,9 +331,7 @@ func (b *backups) alone() {
 	one := b.backup(nil)
 	one.Answer, one.SkipProof = time.Second, true
 	info, _, err := one.Make(b.Context(), b.Client)
-	if err != nil {
-		b.Fatal(err)
-	}
+	require.NoError(b, err)
 	o := b.last()
 	if o.Status.Phase != v1alpha1.OperationSucceeded || len(o.Status.Plan) != 1 || !strings.Contains(o.Status.Plan[0], "without its turn") {
 		b.Errorf("%+v", o.Status)

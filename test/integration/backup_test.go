@@ -28,6 +28,7 @@ import (
 	"yunion.io/x/ocadm/test/agekey"
 	"yunion.io/x/ocadm/test/env"
 	"yunion.io/x/ocadm/test/mariadb"
+	"yunion.io/x/ocadm/test/require"
 )
 
 // saved tests a cloud that is backed up, restored and moved.
@@ -68,13 +69,9 @@ func (s *saved) create(id *age.X25519Identity) backup.Info {
 		s.Fatalf("a backup without a recipient: %s", out)
 	}
 	out, err := ocadm(s.Env, "cluster", "backup", "create", "--to", s.dir, "--recipient", id.Recipient().String(), "-o", "json")
-	if err != nil {
-		s.Fatal(err)
-	}
+	require.NoError(s, err)
 	var list []backup.Info
-	if err := json.Unmarshal([]byte(out), &list); err != nil {
-		s.Fatal(err)
-	}
+	require.NoError(s, json.Unmarshal([]byte(out), &list))
 	if len(list) != 1 || list[0].Proven == nil || !list[0].Encrypted || list[0].Version != "v4.0.4" || !slices.Contains(list[0].Databases, "keystone") {
 		s.Errorf("%s", out)
 	}
@@ -157,9 +154,7 @@ func (s *saved) elsewhere(info backup.Info, before dump.Summary) *saved {
 	s.Cleanup(second.Clean)
 	s.Cleanup(second.StopOperator)
 	password := filepath.Join(s.dir, "password")
-	if err := os.WriteFile(password, []byte(second.DB.RootPassword+"\n"), 0o600); err != nil {
-		s.Fatal(err)
-	}
+	require.NoError(s, os.WriteFile(password, []byte(second.DB.RootPassword+"\n"), 0o600))
 	args := []string{"cluster", "backup", "restore", filepath.Join(s.dir, info.Name), "--identity", s.key, "--namespace", other, "--database-host", second.DB.Host,
 		"--database-port", strconv.Itoa(second.DB.Port), "--database-password-file", password, "--yes"}
 	prints(s.Env, "restored from", args...)
@@ -187,9 +182,7 @@ func (s *saved) elsewhere(info backup.Info, before dump.Summary) *saved {
 func (s *saved) move(second *saved, before dump.Summary) {
 	s.Helper()
 	password := filepath.Join(s.dir, "password")
-	if err := os.WriteFile(password, []byte(s.DB.RootPassword), 0o600); err != nil {
-		s.Fatal(err)
-	}
+	require.NoError(s, os.WriteFile(password, []byte(s.DB.RootPassword), 0o600))
 	patch := `{"spec":{"mysql":{"host":"10.1.1.1"}}}`
 	if err := s.Client.Patch(s.Context(), second.Cloud(), client.RawPatch("application/merge-patch+json", []byte(patch))); err == nil || !strings.Contains(err.Error(), "move-database") {
 		s.Errorf("the host of the databases was changed by hand: %v", err)
@@ -235,9 +228,7 @@ func (s *saved) login(at *env.Env) {
 	defer transport.CloseIdleConnections()
 	c, err := identity.New(identity.Options{AuthURL: "https://default-keystone." + at.Namespace + ".svc:30357/v3", Username: "sysadmin",
 		Password: string(at.Credentials()[component.BootstrapPassword]), Transport: transport})
-	if err != nil {
-		s.Fatal(err)
-	}
+	require.NoError(s, err)
 	if err := c.Login(s.Context()); err != nil {
 		s.Errorf("the administrator: %v", err)
 	}

@@ -18,26 +18,21 @@ import (
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/internal/pki"
 	"yunion.io/x/ocadm/test/env"
+	"yunion.io/x/ocadm/test/require"
 )
 
 // TestCAIsExchangedInSteps checks that a CA that is seven years old is replaced step by step, until every service uses the new one.
 func TestCAIsExchangedInSteps(t *testing.T) {
 	e := installed(t, env.Options{Workloads: env.Programs}, "keystone", "region")
 	old, err := pki.NewCA(time.Now().Add(-7*365*24*time.Hour), "aged", nil)
-	if err != nil {
-		e.Fatal(err)
-	}
+	require.NoError(e, err)
 	key, err := old.KeyPEM()
-	if err != nil {
-		e.Fatal(err)
-	}
+	require.NoError(e, err)
 	ctx, cancel := context.WithTimeout(e.Context(), env.Patience)
 	defer cancel()
 	changes, err := e.Client.Watch(ctx, &corev1.SecretList{}, client.InNamespace(namespace),
 		client.MatchingFieldsSelector{Selector: fields.OneTermEqualSelector("metadata.name", "default-certs")})
-	if err != nil {
-		e.Fatal(err)
-	}
+	require.NoError(e, err)
 	defer changes.Stop()
 	starts := e.Pods.Starts("default-region")
 	secret := &corev1.Secret{}
@@ -55,9 +50,7 @@ func TestCAIsExchangedInSteps(t *testing.T) {
 			continue
 		}
 		step, err := standing(s.Data, old)
-		if err != nil {
-			e.Fatal(err)
-		}
+		require.NoError(e, err)
 		if len(steps) == 0 || steps[len(steps)-1] != step {
 			steps = append(steps, step)
 		}

@@ -17,6 +17,7 @@ import (
 	"yunion.io/x/ocadm/operatorctl/catalog"
 	"yunion.io/x/ocadm/operatorctl/component"
 	"yunion.io/x/ocadm/test/env"
+	"yunion.io/x/ocadm/test/require"
 )
 
 const (
@@ -142,9 +143,7 @@ func (e *cloudTest) update(cr *v1alpha1.OnecloudCluster) {
 		cr.ResourceVersion = e.Cloud().ResourceVersion
 		err = e.Client.Update(e.Context(), cr, client.FieldOwner("kubectl-edit"))
 	}
-	if err != nil {
-		e.Fatal(err)
-	}
+	require.NoError(e, err)
 }
 
 func (e *cloudTest) chooseByPatch() {
@@ -216,9 +215,7 @@ func (e *cloudTest) newRelease() {
 		"keystone.imagePullPolicy": "Always", "scheduler.replicas": int64(2), "region": "region0", "zone": "zone0", "yunionconf.storageClassName": "gone-since",
 	} {
 		now[path] = textAt(ours, path)
-		if err := unstructured.SetNestedField(old, value, strings.Split(path, ".")...); err != nil {
-			e.Fatal(err)
-		}
+		require.NoError(e, unstructured.SetNestedField(old, value, strings.Split(path, ".")...))
 	}
 	if err := e.Client.Patch(e.Context(), file(old), client.Apply, client.FieldOwner(v1alpha1.ManagerDefaults), client.ForceOwnership); err != nil { //nolint:staticcheck // as the operator does
 		e.Fatal(err)
@@ -277,9 +274,7 @@ func (e *cloudTest) savedFiles() {
 		e.imageIs("keystone", registry+"/keystone:"+version, false)
 	}
 	// A choice in such a file remains a choice.
-	if err := unstructured.SetNestedField(saved, pinned, "logger", "image"); err != nil {
-		e.Fatal(err)
-	}
+	require.NoError(e, unstructured.SetNestedField(saved, pinned, "logger", "image"))
 	saved["version"] = "v4.2.0"
 	e.serverSideApply(saved, true)
 	want := everything("v4.2.0")

@@ -13,6 +13,7 @@ import (
 
 	"yunion.io/x/ocadm/test/env"
 	"yunion.io/x/ocadm/test/integration/harness"
+	"yunion.io/x/ocadm/test/require"
 )
 
 // objects returns the resource versions of a cloud and its objects, including its pods.
@@ -80,13 +81,9 @@ func (n neighbour) heals() {
 func (n neighbour) databases() []string {
 	admin := n.Admin(n.DB)
 	all, err := admin.Databases(n.Context())
-	if err != nil {
-		n.Fatal(err)
-	}
+	require.NoError(n, err)
 	accounts, err := admin.Accounts(n.Context())
-	if err != nil {
-		n.Fatal(err)
-	}
+	require.NoError(n, err)
 	for _, a := range accounts {
 		if a.User != "root" && a.User != "mariadb.sys" {
 			all = append(all, "account "+a.User+"@"+a.Host)
@@ -99,9 +96,7 @@ func (n neighbour) databases() []string {
 // statements returns the statements that change something on the server of a cloud.
 func (n neighbour) statements() []string {
 	all, err := n.DB.Statements()
-	if err != nil {
-		n.Fatal(err)
-	}
+	require.NoError(n, err)
 	var out []string
 	for _, s := range all {
 		verb, _, _ := strings.Cut(s.Text, " ")

@@ -20,6 +20,7 @@ import (
 	"yunion.io/x/ocadm/test/env"
 	"yunion.io/x/ocadm/test/integration/harness"
 	"yunion.io/x/ocadm/test/mariadb"
+	"yunion.io/x/ocadm/test/require"
 )
 
 // neighbours lists the components of both clouds: every kind of effect, nearly every kind of object, and all unusual kinds of ports.
@@ -90,9 +91,7 @@ func TestTwoClouds(t *testing.T) {
 func (e *cloudTest) deployment() {
 	e.Helper()
 	objs, err := operator.Objects("r.example.com/ocadm:v1")
-	if err != nil {
-		e.Fatal(err)
-	}
+	require.NoError(e, err)
 	if _, err := kube.Apply(e.Context(), e.Client, kube.FieldManager, objs...); err != nil {
 		e.Fatal(err)
 	}
@@ -114,9 +113,7 @@ func (n neighbour) cloud() *v1alpha1.OnecloudCluster {
 func (n neighbour) startWatching() {
 	n.Helper()
 	d := &appsv1.Deployment{}
-	if err := n.Client.Get(n.Context(), client.ObjectKey{Namespace: operator.Namespace, Name: operator.Name}, d); err != nil {
-		n.Fatal(err)
-	}
+	require.NoError(n, n.Client.Get(n.Context(), client.ObjectKey{Namespace: operator.Namespace, Name: operator.Name}, d))
 	n.StartOperator(func(l *env.Launch) { l.Options.Namespaces = clouds.WatchedBy(d) })
 }
 

@@ -15,6 +15,7 @@ import (
 
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/test/env"
+	"yunion.io/x/ocadm/test/require"
 )
 
 // TestDefinitionIsUpdated starts the operator with an older definition of OnecloudCluster, with a newer one, and without permission to write it.
@@ -46,9 +47,7 @@ func TestDefinitionIsUpdated(t *testing.T) {
 	e.StopOperator()
 
 	e.ageDefinition("")
-	if err := e.Client.Delete(t.Context(), &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "onecloud-operator-definition"}}); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, e.Client.Delete(t.Context(), &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "onecloud-operator-definition"}}))
 	e.StartOperator()
 	e.untilSaid("no permission to update the definition")
 	e.untilSaid("Starting workers")
@@ -60,28 +59,20 @@ func (e *cloudTest) ageDefinition(revision string) {
 	e.Helper()
 	crd := &unstructured.Unstructured{}
 	crd.SetGroupVersionKind(schema.GroupVersionKind{Group: "apiextensions.k8s.io", Version: "v1", Kind: "CustomResourceDefinition"})
-	if err := e.Client.Get(e.Context(), client.ObjectKey{Name: "onecloudclusters.onecloud.yunion.io"}, crd); err != nil {
-		e.Fatal(err)
-	}
+	require.NoError(e, e.Client.Get(e.Context(), client.ObjectKey{Name: "onecloudclusters.onecloud.yunion.io"}, crd))
 	crd.SetAnnotations(map[string]string{v1alpha1.AnnotationRevision: revision})
 	if revision == "" {
 		crd.SetAnnotations(nil)
 	}
 	versions, _, err := unstructured.NestedSlice(crd.Object, "spec", "versions")
-	if err != nil {
-		e.Fatal(err)
-	}
+	require.NoError(e, err)
 	version, ok := versions[0].(map[string]any)
 	if !ok {
 		e.Fatal("the definition has no version")
 	}
 	unstructured.RemoveNestedField(version, "schema", "openAPIV3Schema", "properties", "spec", "properties", "glance", "properties", "dnsConfig")
-	if err := unstructured.SetNestedSlice(crd.Object, versions, "spec", "versions"); err != nil {
-		e.Fatal(err)
-	}
-	if err := e.Client.Update(e.Context(), crd, client.FieldOwner("an-earlier-release")); err != nil {
-		e.Fatal(err)
-	}
+	require.NoError(e, unstructured.SetNestedSlice(crd.Object, versions, "spec", "versions"))
+	require.NoError(e, e.Client.Update(e.Context(), crd, client.FieldOwner("an-earlier-release")))
 }
 
 // untilAccepted sends requests as kubectl does until the API server accepts or rejects spec.glance.dnsConfig. A stored definition is served after a

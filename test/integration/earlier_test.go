@@ -20,6 +20,7 @@ import (
 
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/internal/pki"
+	"yunion.io/x/ocadm/test/require"
 )
 
 // The names that the earlier operator used (facts from its objects: docs/decisions/0010-adoption.md).
@@ -81,17 +82,13 @@ func (e *cloudTest) earlier(o client.Object, name, component string, more ...map
 			APIVersion: v1alpha1.GroupVersion.String(), Kind: v1alpha1.Kind, Name: cloud, UID: e.Cloud().UID, Controller: &yes, BlockOwnerDeletion: &yes,
 		}})
 	}
-	if err := e.Client.Create(e.Context(), o, client.FieldOwner(earlierManager)); err != nil {
-		e.Fatal(err)
-	}
+	require.NoError(e, e.Client.Create(e.Context(), o, client.FieldOwner(earlierManager)))
 }
 
 func (e *cloudTest) json(v any) string {
 	e.Helper()
 	b, err := json.Marshal(v)
-	if err != nil {
-		e.Fatal(err)
-	}
+	require.NoError(e, err)
 	return string(b)
 }
 
@@ -255,22 +252,14 @@ func (e *cloudTest) earlierCerts() (ca []byte) {
 	}
 	now := time.Now()
 	authority, err := pki.NewCA(now.Add(-time.Hour), "onecloud", nil)
-	if err != nil {
-		e.Fatal(err)
-	}
+	require.NoError(e, err)
 	leaf, err := pki.Issue(authority, pki.Request{CommonName: "service", Usage: pki.Server, NotBefore: now.Add(-time.Hour), NotAfter: now.Add(800 * 24 * time.Hour),
 		DNSNames: names, IPs: []net.IP{net.IPv4(127, 0, 0, 1)}})
-	if err != nil {
-		e.Fatal(err)
-	}
+	require.NoError(e, err)
 	caKey, err := authority.KeyPEM()
-	if err != nil {
-		e.Fatal(err)
-	}
+	require.NoError(e, err)
 	key, err := leaf.KeyPEM()
-	if err != nil {
-		e.Fatal(err)
-	}
+	require.NoError(e, err)
 	e.earlier(&corev1.Secret{Data: map[string][]byte{
 		"ca.crt": authority.CertPEM(), "ca.key": caKey, "service.crt": leaf.CertPEM(), "service.key": key, "tls.crt": leaf.CertPEM(), "tls.key": key,
 	}}, cloud+"-certs", "")

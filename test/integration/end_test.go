@@ -23,6 +23,7 @@ import (
 	"yunion.io/x/ocadm/operatorctl/component"
 	"yunion.io/x/ocadm/test/env"
 	"yunion.io/x/ocadm/test/integration/harness"
+	"yunion.io/x/ocadm/test/require"
 )
 
 // TestNoSecretLeaks searches for every secret of the cloud in everything that users may read, after the database has rejected one of them.
@@ -54,9 +55,7 @@ func TestNoSecretLeaks(t *testing.T) {
 		&appsv1.StatefulSetList{}, &appsv1.DaemonSetList{}, &networkingv1.IngressList{}, &corev1.PersistentVolumeClaimList{},
 		&coordinationv1.LeaseList{},
 	} {
-		if err := e.Client.List(e.Context(), list, client.InNamespace(namespace)); err != nil {
-			e.Fatal(err)
-		}
+		require.NoError(e, e.Client.List(e.Context(), list, client.InNamespace(namespace)))
 		texts[e.Kind(list)] = e.text(list)
 	}
 	for _, leak := range harness.Leaks(words, texts) {
@@ -67,9 +66,7 @@ func TestNoSecretLeaks(t *testing.T) {
 // metricsText returns all metrics of the operator as text.
 func (e *cloudTest) metricsText() string {
 	families, err := metrics.Registry.Gather()
-	if err != nil {
-		e.Fatal(err)
-	}
+	require.NoError(e, err)
 	var b strings.Builder
 	for _, f := range families {
 		b.WriteString(f.String() + "\n")
@@ -80,9 +77,7 @@ func (e *cloudTest) metricsText() string {
 func (e *cloudTest) text(o any) string {
 	e.Helper()
 	b, err := yaml.Marshal(o)
-	if err != nil {
-		e.Fatal(err)
-	}
+	require.NoError(e, err)
 	return string(b)
 }
 

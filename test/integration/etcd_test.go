@@ -23,6 +23,7 @@ import (
 
 	"yunion.io/x/ocadm/test/env"
 	"yunion.io/x/ocadm/test/lab/binaries"
+	"yunion.io/x/ocadm/test/require"
 )
 
 const etcdMembers = 3
@@ -73,9 +74,7 @@ func TestEtcdMemberWithoutDisk(t *testing.T) {
 	const lost = 2
 	_ = e.running[lost].Process.Kill()
 	_ = e.running[lost].Wait() // it was killed
-	if err := os.RemoveAll(e.data(lost)); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.RemoveAll(e.data(lost)))
 	e.start(lost)
 	if err := e.running[lost].Wait(); err == nil {
 		t.Fatal("a member without its data starts as if nothing were")
@@ -115,9 +114,7 @@ func (e *etcdPods) prepare() {
 
 func (e *etcdPods) write(name string, data []byte) {
 	e.Helper()
-	if err := os.WriteFile(filepath.Join(e.dir, name), data, 0o600); err != nil {
-		e.Fatal(err)
-	}
+	require.NoError(e, os.WriteFile(filepath.Join(e.dir, name), data, 0o600))
 }
 
 func (e *etcdPods) data(i int) string { return filepath.Join(e.dir, fmt.Sprint("data-", i)) }
@@ -149,9 +146,7 @@ func (e *etcdPods) start(i int) {
 	cmd.Env = append(cmd.Env, "PATH="+os.Getenv("PATH"))
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	if err := cmd.Start(); err != nil {
-		e.Fatal(err)
-	}
+	require.NoError(e, cmd.Start())
 	e.running[i], e.logs[i] = cmd, log
 	e.Cleanup(func() {
 		_ = cmd.Process.Kill() // it may have ended
@@ -179,9 +174,7 @@ func (e *etcdPods) loops(i int) {
 	log := e.logs[i].String()
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: fmt.Sprintf("%s-etcd-%d", cloud, i), Labels: e.set.Spec.Template.Labels}}
 	pod.Spec.Containers = []corev1.Container{{Name: "etcd", Image: "etcd"}}
-	if err := e.Client.Create(e.Context(), pod); err != nil {
-		e.Fatal(err)
-	}
+	require.NoError(e, e.Client.Create(e.Context(), pod))
 	pod.Status = corev1.PodStatus{Phase: corev1.PodRunning, ContainerStatuses: []corev1.ContainerStatus{{
 		Name: "etcd", Image: "etcd", RestartCount: 1,
 		State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "CrashLoopBackOff"}},
@@ -189,9 +182,7 @@ func (e *etcdPods) loops(i int) {
 			ExitCode: 1, Message: log[max(0, len(log)-2048):], // a kubelet's limit
 		}},
 	}}}
-	if err := e.Client.Status().Update(e.Context(), pod); err != nil {
-		e.Fatal(err)
-	}
+	require.NoError(e, e.Client.Status().Update(e.Context(), pod))
 }
 
 // told waits for an event.
@@ -199,9 +190,7 @@ func (e *etcdPods) told(reason string) {
 	e.Helper()
 	e.Eventually(func() (bool, string) {
 		var list eventsv1.EventList
-		if err := e.Client.List(e.Context(), &list, client.InNamespace(namespace)); err != nil {
-			e.Fatal(err)
-		}
+		require.NoError(e, e.Client.List(e.Context(), &list, client.InNamespace(namespace)))
 		for _, ev := range list.Items {
 			if ev.Reason == reason {
 				return true, ""

@@ -17,6 +17,7 @@ import (
 
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/test/env"
+	"yunion.io/x/ocadm/test/require"
 )
 
 // lastApplied is the annotation of kubectl apply. Below are the requests of kubectl, each under the field manager that the API server gives it.
@@ -26,13 +27,9 @@ const lastApplied = corev1.LastAppliedConfigAnnotation
 func savedSpec(t env.T, cr *v1alpha1.OnecloudCluster) map[string]any {
 	t.Helper()
 	b, err := json.Marshal(cr.Spec)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	var spec map[string]any
-	if err := json.Unmarshal(b, &spec); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, json.Unmarshal(b, &spec))
 	return spec
 }
 
@@ -47,9 +44,7 @@ func file(spec map[string]any) *unstructured.Unstructured {
 // serverSideApply is `kubectl apply --server-side [--force-conflicts]`.
 func (e *cloudTest) serverSideApply(spec map[string]any, force bool) {
 	e.Helper()
-	if err := e.tryServerSideApply(spec, force); err != nil {
-		e.Fatal(err)
-	}
+	require.NoError(e, e.tryServerSideApply(spec, force))
 }
 
 func (e *cloudTest) tryServerSideApply(spec map[string]any, force bool) error {
@@ -68,32 +63,20 @@ func (e *cloudTest) clientSideApply(spec map[string]any) {
 	u := file(runtime.DeepCopyJSON(spec))
 	u.SetAnnotations(e.fileAnnotations)
 	whole, err := json.Marshal(u.Object)
-	if err != nil {
-		e.Fatal(err)
-	}
+	require.NoError(e, err)
 	live := file(nil)
-	if err := e.Client.Get(e.Context(), client.ObjectKeyFromObject(live), live); err != nil {
-		e.Fatal(err)
-	}
+	require.NoError(e, e.Client.Get(e.Context(), client.ObjectKeyFromObject(live), live))
 	original := []byte(live.GetAnnotations()[lastApplied])
 	annotations := map[string]string{lastApplied: string(whole)}
 	maps.Copy(annotations, e.fileAnnotations)
 	u.SetAnnotations(annotations)
 	modified, err := json.Marshal(u.Object)
-	if err != nil {
-		e.Fatal(err)
-	}
+	require.NoError(e, err)
 	current, err := json.Marshal(live.Object)
-	if err != nil {
-		e.Fatal(err)
-	}
+	require.NoError(e, err)
 	patch, err := jsonmergepatch.CreateThreeWayJSONMergePatch(original, modified, current)
-	if err != nil {
-		e.Fatal(err)
-	}
-	if err := e.Client.Patch(e.Context(), u, client.RawPatch(types.MergePatchType, patch), client.FieldOwner("kubectl-client-side-apply")); err != nil {
-		e.Fatal(err)
-	}
+	require.NoError(e, err)
+	require.NoError(e, e.Client.Patch(e.Context(), u, client.RawPatch(types.MergePatchType, patch), client.FieldOwner("kubectl-client-side-apply")))
 }
 
 // everyServiceRuns checks the registry and the version of the images of all Deployments, except those with their own versions and those that a user chose.

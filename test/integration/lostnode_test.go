@@ -18,15 +18,14 @@ import (
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/test/env"
 	"yunion.io/x/ocadm/test/integration/harness"
+	"yunion.io/x/ocadm/test/require"
 )
 
 // agentsOn returns the versions of an agent's pods by node.
 func (e *cloudTest) agentsOn(component string) map[string]string {
 	e.Helper()
 	var pods corev1.PodList
-	if err := e.Client.List(e.Context(), &pods, client.InNamespace(namespace), client.MatchingLabels{v1alpha1.LabelComponent: component}); err != nil {
-		e.Fatal(err)
-	}
+	require.NoError(e, e.Client.List(e.Context(), &pods, client.InNamespace(namespace), client.MatchingLabels{v1alpha1.LabelComponent: component}))
 	out := map[string]string{}
 	for _, p := range pods.Items {
 		if p.DeletionTimestamp == nil {
@@ -43,9 +42,7 @@ func TestUpdateWithALostNode(t *testing.T) {
 	e := newCloudTest(t, env.Options{Workloads: env.Pods})
 	e.Install(e.Only("keystone", "region", "glance", "host", "host-deployer"))
 	for _, name := range []string{"node2", "node3"} { // after the services are placed, so that node3 has only agents
-		if err := e.Kubelet.AddNode(t.Context(), harness.Node{Name: name, Labels: map[string]string{"onecloud.yunion.io/host": "enable"}}); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, e.Kubelet.AddNode(t.Context(), harness.Node{Name: name, Labels: map[string]string{"onecloud.yunion.io/host": "enable"}}))
 		t.Cleanup(func() {
 			if err := e.Client.Delete(context.WithoutCancel(t.Context()), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}); err != nil {
 				t.Error(err)

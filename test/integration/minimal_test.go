@@ -17,6 +17,7 @@ import (
 
 	"yunion.io/x/ocadm/test/env"
 	"yunion.io/x/ocadm/test/mariadb"
+	"yunion.io/x/ocadm/test/require"
 )
 
 // minimalResource has exactly the four fields of the specification's first example.
@@ -41,12 +42,8 @@ func TestMinimalResource(t *testing.T) {
 	e.address("node1", "127.0.0.1")
 	e.StartOperator()
 	cr := &unstructured.Unstructured{}
-	if err := yaml.Unmarshal([]byte(strings.ReplaceAll(minimalResource, "PASSWORD", e.DB.RootPassword)), &cr.Object); err != nil {
-		t.Fatal(err)
-	}
-	if err := e.Client.Create(t.Context(), cr, client.FieldOwner("kubectl-create")); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, yaml.Unmarshal([]byte(strings.ReplaceAll(minimalResource, "PASSWORD", e.DB.RootPassword)), &cr.Object))
+	require.NoError(t, e.Client.Create(t.Context(), cr, client.FieldOwner("kubectl-create")))
 	e.UntilReady()
 	spec := e.Cloud().Spec
 	if spec.LoadBalancerEndpoint != "127.0.0.1" || spec.Version != "latest" || spec.MySQL.Port != 3306 {
@@ -74,9 +71,7 @@ func (e *cloudTest) runsOnSchedule() {
 	})
 	e.Get(cron, "default-backup")
 	jobs := &batchv1.JobList{}
-	if err := e.Client.List(e.Context(), jobs, client.InNamespace(namespace)); err != nil {
-		e.Fatal(err)
-	}
+	require.NoError(e, e.Client.List(e.Context(), jobs, client.InNamespace(namespace)))
 	of := slices.DeleteFunc(jobs.Items, func(j batchv1.Job) bool { return !metav1.IsControlledBy(&j, cron) })
 	if len(of) == 0 || of[0].Spec.Template.Spec.Containers[0].Image != cron.Spec.JobTemplate.Spec.Template.Spec.Containers[0].Image {
 		e.Errorf("%d Jobs of the CronJob, want one with its image", len(of))
@@ -89,7 +84,5 @@ func (e *cloudTest) address(node, address string) {
 	o := &corev1.Node{}
 	o.Name = node
 	patch := `{"status":{"addresses":[{"type":"Hostname","address":"` + node + `"},{"type":"InternalIP","address":"` + address + `"}]}}`
-	if err := e.Client.Status().Patch(e.Context(), o, client.RawPatch(types.MergePatchType, []byte(patch))); err != nil {
-		e.Fatal(err)
-	}
+	require.NoError(e, e.Client.Status().Patch(e.Context(), o, client.RawPatch(types.MergePatchType, []byte(patch))))
 }

@@ -19,6 +19,7 @@ import (
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/test/env"
 	"yunion.io/x/ocadm/test/mariadb"
+	"yunion.io/x/ocadm/test/require"
 )
 
 // moves tests moves of databases that fail, are cancelled or are killed.
@@ -32,9 +33,7 @@ type moves struct {
 func TestMoveDatabaseFails(t *testing.T) {
 	m := &moves{programs: newPrograms(t), to: mariadb.Require(t, mariadb.Options{})}
 	m.password = filepath.Join(m.dir, "password")
-	if err := os.WriteFile(m.password, []byte(m.to.RootPassword), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.WriteFile(m.password, []byte(m.to.RootPassword), 0o600))
 	m.refused()
 	m.broken()
 	m.cancelled()
@@ -92,13 +91,9 @@ func (m *moves) moved(want v1alpha1.OperationPhase) {
 func (m *moves) refused() {
 	m.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0") // only its port matters
-	if err != nil {
-		m.Fatal(err)
-	}
+	require.NoError(m, err)
 	nobody := &mariadb.Server{Host: "127.0.0.1", Port: l.Addr().(*net.TCPAddr).Port}
-	if err := l.Close(); err != nil {
-		m.Fatal(err)
-	}
+	require.NoError(m, l.Close())
 	if f := m.fails(m.args(nobody)...); f.Code != "OCA-7401" {
 		m.Errorf("%+v", f)
 	}
@@ -107,9 +102,7 @@ func (m *moves) refused() {
 		m.Errorf("an account without permissions: %+v", f)
 	}
 	own := filepath.Join(m.dir, "own")
-	if err := os.WriteFile(own, []byte(m.DB.RootPassword), 0o600); err != nil {
-		m.Fatal(err)
-	}
+	require.NoError(m, os.WriteFile(own, []byte(m.DB.RootPassword), 0o600))
 	alias := &mariadb.Server{Host: "localhost", Port: m.DB.Port}
 	if f := m.fails(append(m.args(alias), "--database-password-file", own)...); f.Code != "OCA-7411" || !strings.Contains(f.Remedy, "movedFrom") {
 		m.Errorf("the server in use: %+v", f)
@@ -159,9 +152,7 @@ func (m *moves) killed() {
 	c := m.start(m.args(m.to)...)
 	m.waits(m.DB)
 	name := m.running(v1alpha1.ActionMoveDatabase)
-	if err := c.Process.Kill(); err != nil {
-		m.Fatal(err)
-	}
+	require.NoError(m, c.Process.Kill())
 	release()
 	if o := m.lost(name); o.Status.Phase != v1alpha1.OperationReverted {
 		m.Errorf("%+v", o.Status)
@@ -182,9 +173,7 @@ func (m *moves) forbid(rule, message string) (allow func()) {
 	binding := &admissionv1.ValidatingAdmissionPolicyBinding{}
 	binding.Name, binding.Spec.PolicyName, binding.Spec.ValidationActions = policy.Name, policy.Name, []admissionv1.ValidationAction{admissionv1.Deny}
 	for _, o := range []client.Object{policy, binding} {
-		if err := m.Client.Create(m.Context(), o); err != nil {
-			m.Fatal(err)
-		}
+		require.NoError(m, m.Client.Create(m.Context(), o))
 	}
 	done := false
 	allow = func() {
@@ -253,9 +242,7 @@ func (m *moves) queued() {
 		s.Runner = &v1alpha1.OperationRunner{Name: "another machine", Renewed: metav1.NowMicro()}
 	})
 	m.UntilOperation("held", func(o *v1alpha1.OnecloudOperation) bool { return o.Status.Phase == v1alpha1.OperationRunning })
-	if err := os.WriteFile(m.password, []byte(m.DB.RootPassword), 0o600); err != nil {
-		m.Fatal(err)
-	}
+	require.NoError(m, os.WriteFile(m.password, []byte(m.DB.RootPassword), 0o600))
 	c := m.start(m.args(m.DB)...)
 	m.Eventually(func() (bool, string) {
 		waits := slices.ContainsFunc(m.Operations(), func(o *v1alpha1.OnecloudOperation) bool {

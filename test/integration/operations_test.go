@@ -15,6 +15,7 @@ import (
 	"yunion.io/x/ocadm/operatorctl/operation"
 	"yunion.io/x/ocadm/test/env"
 	"yunion.io/x/ocadm/test/mariadb"
+	"yunion.io/x/ocadm/test/require"
 )
 
 // makeDatabase creates a database of the cloud with two rows in table t.
@@ -33,9 +34,7 @@ func (e *cloudTest) status(name string, change func(*v1alpha1.OnecloudOperationS
 	e.Get(o, name)
 	before := o.DeepCopy()
 	change(&o.Status)
-	if err := e.Client.Status().Patch(e.Context(), o, client.MergeFrom(before)); err != nil {
-		e.Fatal(err)
-	}
+	require.NoError(e, e.Client.Status().Patch(e.Context(), o, client.MergeFrom(before)))
 }
 
 // manyOperations creates more operations than are kept, and waits until the first are gone.
@@ -55,9 +54,7 @@ func (e *cloudTest) manyOperations() {
 // findings, and the history is limited.
 func TestOperations(t *testing.T) {
 	e := newCloudTest(t, env.Options{})
-	if err := e.Client.Create(t.Context(), e.CloudAt("127.0.0.1", 1)); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, e.Client.Create(t.Context(), e.CloudAt("127.0.0.1", 1)))
 	e.StartOperator()
 	e.UntilCloud(func(cr *v1alpha1.OnecloudCluster) bool { return cr != nil && len(cr.Status.Components) > 0 })
 	e.Operation("check", v1alpha1.OnecloudOperationSpec{Action: v1alpha1.ActionCheck, Requester: "the test"})

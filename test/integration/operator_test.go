@@ -21,6 +21,7 @@ import (
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/test/env"
 	"yunion.io/x/ocadm/test/integration/harness"
+	"yunion.io/x/ocadm/test/require"
 )
 
 // TestInstallation installs a complete cloud, whose services run as programs. The subtests only read, so each may run alone.
@@ -43,9 +44,7 @@ func (e *cloudTest) install() {
 	began := time.Now()
 	w := e.Count(func() {
 		e.StartOperator()
-		if err := e.Client.Create(e.Context(), e.Minimal()); err != nil {
-			e.Fatal(err)
-		}
+		require.NoError(e, e.Client.Create(e.Context(), e.Minimal()))
 		e.UntilReady()
 	})
 	e.Logf("every component is Available after %s: %s", time.Since(began).Round(10*time.Millisecond), w)
@@ -53,9 +52,7 @@ func (e *cloudTest) install() {
 		e.Errorf("refused by RBAC: %q", refused)
 	}
 	most, err := harness.IdentityBudget()
-	if err != nil {
-		e.Fatal(err)
-	}
+	require.NoError(e, err)
 	if n := len(w.Identity()); n == 0 || n > most {
 		e.Errorf("%d requests to the identity service, at most %d", n, most)
 	}
@@ -99,24 +96,16 @@ func (e *cloudTest) table() metav1.Table {
 	e.Helper()
 	config := e.Cluster.Config(harness.Admin)
 	web, err := rest.HTTPClientFor(config)
-	if err != nil {
-		e.Fatal(err)
-	}
+	require.NoError(e, err)
 	request, err := http.NewRequestWithContext(e.Context(), http.MethodGet,
 		config.Host+"/apis/onecloud.yunion.io/v1alpha1/namespaces/onecloud/onecloudclusters", nil)
-	if err != nil {
-		e.Fatal(err)
-	}
+	require.NoError(e, err)
 	request.Header.Set("Accept", "application/json;as=Table;v=v1;g=meta.k8s.io")
 	response, err := web.Do(request)
-	if err != nil {
-		e.Fatal(err)
-	}
+	require.NoError(e, err)
 	defer response.Body.Close()
 	var table metav1.Table
-	if err := json.NewDecoder(response.Body).Decode(&table); err != nil {
-		e.Fatal(err)
-	}
+	require.NoError(e, json.NewDecoder(response.Body).Decode(&table))
 	return table
 }
 
@@ -170,9 +159,7 @@ func TestDriftIsRepairedWithOneWrite(t *testing.T) {
 	w := e.Count(func() {
 		d.Spec.Template.Spec.Containers[0].Image = "example.com/other:v1"
 		passes, _ := e.Passes()
-		if err := e.Client.Update(e.Context(), d, client.FieldOwner("kubectl-edit")); err != nil {
-			e.Fatal(err)
-		}
+		require.NoError(e, e.Client.Update(e.Context(), d, client.FieldOwner("kubectl-edit")))
 		e.Until(&appsv1.Deployment{}, "default-glance", func(o client.Object) (bool, string) {
 			d, ok := o.(*appsv1.Deployment)
 			return ok && d.Spec.Template.Spec.Containers[0].Image == want, "the image is not restored"
@@ -196,9 +183,7 @@ func TestDeletedObjectsAreRecreatedWithOneWrite(t *testing.T) {
 		old := o.GetUID()
 		w := e.Count(func() {
 			passes, _ := e.Passes()
-			if err := e.Client.Delete(e.Context(), o); err != nil {
-				e.Fatal(err)
-			}
+			require.NoError(e, e.Client.Delete(e.Context(), o))
 			fresh, ok := o.DeepCopyObject().(client.Object)
 			if !ok {
 				e.Fatalf("%T is no object", o)
@@ -224,9 +209,7 @@ func TestUserOptionsAreKept(t *testing.T) {
 	cm.Data["keep_deleted_snapshot_days"] = "7"
 	cm.Data["request_worker_count"] = "16"
 	passes, _ := e.Passes()
-	if err := e.Client.Update(e.Context(), cm, client.FieldOwner("kubectl-edit")); err != nil {
-		e.Fatal(err)
-	}
+	require.NoError(e, e.Client.Update(e.Context(), cm, client.FieldOwner("kubectl-edit")))
 	e.Until(&appsv1.Deployment{}, "default-region", func(o client.Object) (bool, string) {
 		d, ok := o.(*appsv1.Deployment)
 		return ok && d.Spec.Template.Annotations[v1alpha1.AnnotationConfigHash] != before && d.Status.ObservedGeneration == d.Generation &&
@@ -251,9 +234,7 @@ func TestUserOptionsAreKept(t *testing.T) {
 	// A service uses the stored value, whatever its file says. So the stored value must change as well.
 	id, _ := e.identity()
 	stored, err := id.GetServiceConfig(e.Context(), "region2")
-	if err != nil {
-		e.Fatal(err)
-	}
+	require.NoError(e, err)
 	if got := fmt.Sprint(stored["default"]["request_worker_count"]); got != "16" {
 		e.Errorf("the identity service has stored request_worker_count %s, want 16", got)
 	}

@@ -17,6 +17,7 @@ import (
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/operatorctl/status"
 	"yunion.io/x/ocadm/test/env"
+	"yunion.io/x/ocadm/test/require"
 )
 
 // TestInvalidOptionIsReportedAndChangesNothing checks that an invalid option is reported before anything rolls. After a correction the service rolls
@@ -103,9 +104,7 @@ func (e *cloudTest) stores(records map[string]map[string]string) {
 	id, _ := e.identity()
 	for service, want := range records {
 		stored, err := id.GetServiceConfig(e.Context(), service)
-		if err != nil {
-			e.Fatal(err)
-		}
+		require.NoError(e, err)
 		for option, value := range want {
 			if got := fmt.Sprint(stored["default"][option]); got != value {
 				e.Errorf("%s has stored %s %q, want %s", service, option, got, value)

@@ -21,6 +21,7 @@ import (
 	"yunion.io/x/ocadm/cmd"
 	"yunion.io/x/ocadm/internal/backup"
 	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/test/require"
 )
 
 // ranBy maps commands of the pages that need machines, a bucket or more time to the tests that run them.
@@ -45,9 +46,7 @@ var (
 func commandsOf(t *testing.T, page string) []string {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join("..", "..", "docs", page))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	var out []string
 	for _, block := range fences.FindAllStringSubmatch(string(text), -1) {
 		for line := range strings.Lines(strings.ReplaceAll(block[1], "\\\n", "")) {
@@ -108,9 +107,7 @@ func testsOf(t *testing.T) (names []string) {
 		}
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return names
 }
 
@@ -246,9 +243,7 @@ func (p *pageTest) latest() string {
 func (p *pageTest) file() string {
 	p.Helper()
 	list, err := backup.List(p.Context(), backup.Dir(p.dir))
-	if err != nil {
-		p.Fatal(err)
-	}
+	require.NoError(p, err)
 	if len(list) == 0 {
 		return "FILE"
 	}
@@ -259,22 +254,14 @@ func (p *pageTest) file() string {
 func (p *pageTest) unpacks(t *testing.T, line string) {
 	t.Helper()
 	text, err := os.ReadFile(p.key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	id, err := age.ParseX25519Identity(strings.TrimSpace(string(text)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	f, err := os.Open(p.file())
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer func() { _ = f.Close() }()
 	plain, err := age.Decrypt(f, id)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	_, rest, _ := strings.Cut(line, " | ")
 	c := exec.CommandContext(p.Context(), "sh", "-c", rest)
 	c.Dir, c.Stdin = p.dir, plain

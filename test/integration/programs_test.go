@@ -22,6 +22,7 @@ import (
 	"yunion.io/x/ocadm/test/agekey"
 	"yunion.io/x/ocadm/test/env"
 	"yunion.io/x/ocadm/test/mariadb"
+	"yunion.io/x/ocadm/test/require"
 )
 
 // programs tests operations in real processes: those of pods, and commands that are killed.
@@ -101,15 +102,11 @@ type process struct {
 func (p *programs) start(args ...string) *process {
 	p.Helper()
 	self, err := os.Executable()
-	if err != nil {
-		p.Fatal(err)
-	}
+	require.NoError(p, err)
 	c := &process{Cmd: exec.CommandContext(context.WithoutCancel(p.Context()), self, append(args, "--kubeconfig", p.Cluster.Kubeconfig)...)}
 	c.Env = append(os.Environ(), env.AsProgram+"=1")
 	c.Stdout, c.Stderr = &c.said, &c.said
-	if err := c.Start(); err != nil {
-		p.Fatal(err)
-	}
+	require.NoError(p, c.Start())
 	p.Cleanup(func() {
 		_ = c.Process.Kill()
 		_ = c.Wait()
@@ -156,9 +153,7 @@ func (p *programs) stopped() bool {
 func (p *programs) parts(dir string) []string {
 	p.Helper()
 	all, err := os.ReadDir(dir)
-	if err != nil {
-		p.Fatal(err)
-	}
+	require.NoError(p, err)
 	var out []string
 	for _, f := range all {
 		if strings.HasPrefix(f.Name(), ".") {
@@ -245,9 +240,7 @@ func (p *programs) killedBackup() {
 	c := p.start(args...)
 	p.waits(p.DB)
 	name := p.running(v1alpha1.ActionBackup)
-	if err := c.Process.Kill(); err != nil {
-		p.Fatal(err)
-	}
+	require.NoError(p, c.Process.Kill())
 	release()
 	if parts := p.parts(p.dir); len(parts) == 0 {
 		p.Errorf("the command had not begun to write:\n%s", c.said.String())
@@ -282,9 +275,7 @@ func (p *programs) killedRestore() {
 		p.Errorf("the services run:\n%s", c.said.String())
 	}
 	name := p.running(v1alpha1.ActionRestore)
-	if err := c.Process.Kill(); err != nil {
-		p.Fatal(err)
-	}
+	require.NoError(p, c.Process.Kill())
 	release()
 	if o := p.lost(name); o.Status.Phase != v1alpha1.OperationReverted || !strings.Contains(o.Status.Message, "all changes were undone") {
 		p.Errorf("%+v", o.Status)
@@ -302,9 +293,7 @@ func (p *programs) killedRestore() {
 	if err == nil || !strings.Contains(err.Error(), "half-replaced") {
 		p.Errorf("a restore that replaces databases was cancelled: %v", err)
 	}
-	if err := c.Process.Kill(); err != nil {
-		p.Fatal(err)
-	}
+	require.NoError(p, c.Process.Kill())
 	release()
 	if o := p.lost(name); o.Status.Phase != v1alpha1.OperationFailed || !strings.Contains(o.Status.Message, "run the same ocadm cluster backup restore again") {
 		p.Errorf("%+v", o.Status)

@@ -12,6 +12,7 @@ import (
 
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/test/env"
+	"yunion.io/x/ocadm/test/require"
 )
 
 // TestPodQuota tests a quota that rejects a pod. The component reports it, the others continue, and the pod is created when the quota allows.
@@ -33,8 +34,6 @@ func TestPodQuota(t *testing.T) {
 	for _, name := range []string{"keystone", "region", "yunionconf"} {
 		e.UntilComponent(name, func(c v1alpha1.ComponentStatus) bool { return c.State == v1alpha1.Available })
 	}
-	if err := e.Client.Delete(t.Context(), quota); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, e.Client.Delete(t.Context(), quota))
 	e.UntilReady()
 }

@@ -20,6 +20,7 @@ import (
 	"yunion.io/x/ocadm/test/fakecloud/program"
 	"yunion.io/x/ocadm/test/integration/harness"
 	"yunion.io/x/ocadm/test/mariadb"
+	"yunion.io/x/ocadm/test/require"
 )
 
 // rehearsed is a cloud whose update is rehearsed.
@@ -215,9 +216,7 @@ func (r *rehearsed) judgeStatements(all []mariadb.Statement) {
 func (r *rehearsed) statements() []mariadb.Statement {
 	r.Helper()
 	all, err := r.DB.Statements()
-	if err != nil {
-		r.Fatal(err)
-	}
+	require.NoError(r, err)
 	return all
 }
 
@@ -231,9 +230,7 @@ func (r *rehearsed) nothingLeft() {
 	var pods corev1.PodList
 	var secrets corev1.SecretList
 	for _, list := range []client.ObjectList{&pods, &secrets} {
-		if err := r.Client.List(r.Context(), list, client.InNamespace(namespace), client.HasLabels{"onecloud.yunion.io/rehearsal"}); err != nil {
-			r.Fatal(err)
-		}
+		require.NoError(r, r.Client.List(r.Context(), list, client.InNamespace(namespace), client.HasLabels{"onecloud.yunion.io/rehearsal"}))
 	}
 	if len(pods.Items)+len(secrets.Items) > 0 {
 		r.Errorf("left: %+v %+v", pods.Items, secrets.Items)

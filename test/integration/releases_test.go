@@ -15,6 +15,7 @@ import (
 
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/test/env"
+	"yunion.io/x/ocadm/test/require"
 )
 
 // TestOlderReleases installs a cloud of a v3 release and updates it to v4. Each release becomes Ready with exactly its own components.
@@ -23,9 +24,7 @@ func TestOlderReleases(t *testing.T) {
 	e.StartOperator()
 	cr := e.Minimal()
 	cr.Spec.Version = "v3.10.16"
-	if err := e.Client.Create(t.Context(), cr, client.FieldOwner("kubectl-create")); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, e.Client.Create(t.Context(), cr, client.FieldOwner("kubectl-create")))
 	e.UntilReady()
 	e.disabled(map[string]string{
 		"llm": "first in v4.0.2", "mcp-server": "first in v4.0.2", "aiproxy": "first in v4.0.4", "host-sdnagent": "first in v4.0.2", "influxdb": "",

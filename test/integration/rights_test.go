@@ -22,6 +22,7 @@ import (
 	"yunion.io/x/ocadm/internal/kube"
 	"yunion.io/x/ocadm/test/env"
 	"yunion.io/x/ocadm/test/integration/harness"
+	"yunion.io/x/ocadm/test/require"
 )
 
 // TestOptionalComponentsComeAndGo enables and disables the backup, a CronJob, and the console with its Ingress.
@@ -105,16 +106,12 @@ func TestRareRights(t *testing.T) {
 	some := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "default-credentials", Labels: labels},
 		Data: map[string][]byte{"keystone.database-password": []byte("from-before")}}
 	for _, o := range []client.Object{some, cr} {
-		if err := e.Client.Create(t.Context(), o); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, e.Client.Create(t.Context(), o))
 	}
 	etcd := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "default-etcd-abcdefghij", Labels: maps.Clone(labels)},
 		Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "etcd", Image: "etcd"}}}}
 	etcd.Labels[v1alpha1.LabelComponent] = "etcd"
-	if err := controllerutil.SetControllerReference(cr, etcd, e.Client.Scheme()); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, controllerutil.SetControllerReference(cr, etcd, e.Client.Scheme()))
 	e.Create(etcd)
 	e.StartOperator(func(l *env.Launch) { l.Options.Namespaces = []string{"gone", namespace} }) // nothing granted it permissions in the first
 	e.UntilThere(&corev1.ConfigMap{}, "default-region")
@@ -136,13 +133,9 @@ func TestRareRights(t *testing.T) {
 	roles.Rules = slices.DeleteFunc(roles.Rules, func(rule rbacv1.PolicyRule) bool {
 		return slices.Contains(rule.Resources, "onecloudclusters/finalizers")
 	})
-	if err := e.Client.Update(t.Context(), roles); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, e.Client.Update(t.Context(), roles))
 	as, err := kube.New(e.Cluster.ServiceAccount(namespace, "onecloud-operator"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	owned := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "owned", OwnerReferences: []metav1.OwnerReference{{
 		APIVersion: v1alpha1.GroupVersion.String(), Kind: v1alpha1.Kind, Name: cr.Name, UID: cr.UID, BlockOwnerDeletion: new(true),
 	}}}}

@@ -20,6 +20,7 @@ import (
 	"yunion.io/x/ocadm/operatorctl/status"
 	"yunion.io/x/ocadm/test/env"
 	"yunion.io/x/ocadm/test/integration/harness"
+	"yunion.io/x/ocadm/test/require"
 )
 
 // fleet is a DaemonSet on three nodes under Kubernetes' own controller.
@@ -36,9 +37,7 @@ func (f *fleet) seen(ctx context.Context) (*appsv1.DaemonSet, status.Seen) {
 	for _, err := range []error{
 		f.c.Get(ctx, client.ObjectKey{Namespace: namespace, Name: "agent"}, ds), f.c.List(ctx, &nodes), f.c.List(ctx, &pods, client.InNamespace(namespace)),
 	} {
-		if err != nil {
-			f.t.Fatal(err)
-		}
+		require.NoError(f.t, err)
 	}
 	s := status.Seen{Pods: pods.Items, Now: time.Now()}
 	for i := range nodes.Items {
@@ -67,13 +66,9 @@ func setReady(t *testing.T, c client.Client, name string, is corev1.ConditionSta
 	if is != corev1.ConditionTrue {
 		taints = `[{"key":"node.kubernetes.io/unreachable","effect":"NoSchedule"},{"key":"node.kubernetes.io/unreachable","effect":"NoExecute"}]`
 	}
-	if err := c.Patch(t.Context(), node, client.RawPatch(types.MergePatchType, []byte(`{"spec":{"taints":`+taints+`}}`))); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, c.Patch(t.Context(), node, client.RawPatch(types.MergePatchType, []byte(`{"spec":{"taints":`+taints+`}}`))))
 	var pods corev1.PodList
-	if err := c.List(t.Context(), &pods, client.InNamespace(namespace)); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, c.List(t.Context(), &pods, client.InNamespace(namespace)))
 	for i := range pods.Items {
 		if pods.Items[i].Spec.NodeName == name { // the kubelet of a node that is back reports them ready
 			report(&pods.Items[i], "Ready")
@@ -87,14 +82,10 @@ func (f *fleet) follow(what string, done func(*appsv1.DaemonSet, status.Seen) bo
 	ctx, cancel := context.WithTimeout(f.t.Context(), env.Patience)
 	defer cancel()
 	changes, err := f.c.Watch(ctx, &appsv1.DaemonSetList{}, client.InNamespace(namespace))
-	if err != nil {
-		f.t.Fatal(err)
-	}
+	require.NoError(f.t, err)
 	defer changes.Stop()
 	pods, err := f.c.Watch(ctx, &corev1.PodList{}, client.InNamespace(namespace))
-	if err != nil {
-		f.t.Fatal(err)
-	}
+	require.NoError(f.t, err)
 	defer pods.Stop()
 	for {
 		ds, s := f.seen(ctx)
@@ -139,14 +130,10 @@ func isUp(p corev1.Pod) bool {
 // includes the lost node once it is back.
 func TestOneNodeAtATime(t *testing.T) {
 	cluster := harness.Require(t, harness.Options{})
-	if err := cluster.StartControllerManager(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, cluster.StartControllerManager(t.Context()))
 	hosts := map[string]string{"onecloud.yunion.io/host": "enable"}
 	kubelet, err := cluster.StartKubelet(t.Context(), []string{"Pod"}, harness.Node{Name: "n1", Labels: hosts}, harness.Node{Name: "n2", Labels: hosts}, harness.Node{Name: "n3", Labels: hosts})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	t.Cleanup(func() {
 		if err := kubelet.Stop(); err != nil {
 			t.Errorf("the instant kubelet: %v", err)
@@ -166,9 +153,7 @@ func TestOneNodeAtATime(t *testing.T) {
 	}}
 	for _, o := range []client.Object{&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}},
 		&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "default"}}, ds} {
-		if err := client.IgnoreAlreadyExists(f.c.Create(t.Context(), o)); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, client.IgnoreAlreadyExists(f.c.Create(t.Context(), o)))
 	}
 	begun := func(d *appsv1.DaemonSet, _ status.Seen) bool { return d.Status.NumberAvailable == 3 }
 	waitFor := func(what string, done func(*appsv1.DaemonSet, status.Seen) bool) {
@@ -186,10 +171,8 @@ func TestOneNodeAtATime(t *testing.T) {
 
 	f.ready("n3", corev1.ConditionUnknown)
 	patch := `{"spec":{"template":{"spec":{"containers":[{"name":"agent","image":"agent:v2"}]}}}}`
-	if err := f.c.Patch(t.Context(), &appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "agent"}},
-		client.RawPatch(types.StrategicMergePatchType, []byte(patch))); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, f.c.Patch(t.Context(), &appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "agent"}},
+		client.RawPatch(types.StrategicMergePatchType, []byte(patch))))
 	on := func(s status.Seen, node, image string) bool {
 		return slices.ContainsFunc(s.Pods, func(p corev1.Pod) bool {
 			return p.Spec.NodeName == node && p.DeletionTimestamp == nil && p.Spec.Containers[0].Image == image && isUp(p)

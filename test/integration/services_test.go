@@ -16,6 +16,7 @@ import (
 	"yunion.io/x/ocadm/internal/identity"
 	"yunion.io/x/ocadm/internal/mysql"
 	"yunion.io/x/ocadm/operatorctl/component"
+	"yunion.io/x/ocadm/test/require"
 )
 
 // identity logs in as the administrator of the cloud, from outside the operator.
@@ -37,13 +38,9 @@ func (e *cloudTest) identity() (*identity.Client, *identity.Snapshot) {
 		AuthURL: "https://default-keystone.onecloud.svc:30357/v3", Username: "sysadmin",
 		Password: string(e.Credentials()[component.BootstrapPassword]), Transport: transport,
 	})
-	if err != nil {
-		e.Fatal(err)
-	}
+	require.NoError(e, err)
 	snapshot, err := c.Snapshot(e.Context())
-	if err != nil {
-		e.Fatal(err)
-	}
+	require.NoError(e, err)
 	return c, snapshot
 }
 
@@ -107,9 +104,7 @@ func (e *cloudTest) catalogue() {
 func (e *cloudTest) databases() []string {
 	e.Helper()
 	all, err := e.Admin(e.DB).Databases(e.Context())
-	if err != nil {
-		e.Fatal(err)
-	}
+	require.NoError(e, err)
 	return all
 }
 

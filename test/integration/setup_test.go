@@ -14,6 +14,7 @@ import (
 	"yunion.io/x/ocadm/internal/identity"
 	"yunion.io/x/ocadm/operatorctl/policy"
 	"yunion.io/x/ocadm/test/env"
+	"yunion.io/x/ocadm/test/require"
 )
 
 // setups checks that what the operator creates in the services' own APIs exists, once, and that users' changes stay.
@@ -58,15 +59,11 @@ func (e *cloudTest) setups() {
 func (e *cloudTest) standardPolicies(id *identity.Client) {
 	const base = "https://default-keystone.onecloud.svc:30357/v3"
 	table, err := policy.Standard()
-	if err != nil {
-		e.Fatal(err)
-	}
+	require.NoError(e, err)
 	list := func(plural, singular string) []map[string]any {
 		e.Helper()
 		all, err := id.Records(base).List(e.Context(), identity.Kind{Plural: plural, Singular: singular}, url.Values{"scope": {"system"}})
-		if err != nil {
-			e.Fatal(err)
-		}
+		require.NoError(e, err)
 		return all
 	}
 	have := map[string]map[string]any{}
@@ -90,9 +87,7 @@ func (e *cloudTest) standardPolicies(id *identity.Client) {
 func (e *cloudTest) names(id *identity.Client, base, kind string) []string {
 	e.Helper()
 	list, err := id.Records(base).List(e.Context(), identity.Kind{Plural: kind + "s", Singular: kind}, url.Values{})
-	if err != nil {
-		e.Fatal(err)
-	}
+	require.NoError(e, err)
 	var out []string
 	for _, x := range list {
 		name, _ := x["name"].(string)
@@ -131,8 +126,6 @@ func (e *cloudTest) installed() map[string]map[string]any {
 	var out map[string]map[string]any
 	err := id.Records("https://default-kubeserver.onecloud.svc:30442/api").Read(e.Context(),
 		identity.Kind{Plural: "kubeclusters", Singular: "kubecluster"}, "system-default", "components-status", &out)
-	if err != nil {
-		e.Fatal(err)
-	}
+	require.NoError(e, err)
 	return out
 }

@@ -12,6 +12,7 @@ import (
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/test/env"
 	"yunion.io/x/ocadm/test/mariadb"
+	"yunion.io/x/ocadm/test/require"
 )
 
 // TestNoUpdateWithoutSpace updates a cloud whose database server reports too little space for copies of the databases. The update is refused before
@@ -25,16 +26,12 @@ func TestNoUpdateWithoutSpace(t *testing.T) {
 	m := migrated{e}
 	m.SQL(m.DB, "INSTALL SONAME 'ha_archive'")
 	dir, err := e.DB.Execute(t.Context(), "SELECT @@datadir")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	// grow creates a table that is larger than any disk: most of its file is a hole.
 	grow := func() {
 		t.Helper()
 		m.SQL(m.DB, "CREATE TABLE keystone.large (id INT NOT NULL) ENGINE=ARCHIVE")
-		if err := os.Truncate(filepath.Join(strings.TrimSpace(dir), "keystone", "large.ARZ"), 8<<40); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, os.Truncate(filepath.Join(strings.TrimSpace(dir), "keystone", "large.ARZ"), 8<<40))
 	}
 	grow()
 	before, first := e.Deployments(), e.Cloud()

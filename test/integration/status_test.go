@@ -11,6 +11,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"yunion.io/x/ocadm/test/env"
+	"yunion.io/x/ocadm/test/require"
 )
 
 // read checks that the status has what users and older tools read from it, and that each transition was reported once.
@@ -50,9 +51,7 @@ func (e *cloudTest) read() {
 func (e *cloudTest) told() map[string]int {
 	e.Helper()
 	var list eventsv1.EventList
-	if err := e.Client.List(e.Context(), &list, client.InNamespace(namespace)); err != nil {
-		e.Fatal(err)
-	}
+	require.NoError(e, e.Client.List(e.Context(), &list, client.InNamespace(namespace)))
 	told := map[string]int{}
 	for _, e := range list.Items {
 		if e.Regarding.Kind != "OnecloudCluster" {

@@ -19,6 +19,7 @@ import (
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/test/env"
+	"yunion.io/x/ocadm/test/require"
 )
 
 // TestUpdateInWaves updates a cloud to another version by its spec, and reverts it by a rollback, on a real API server.
@@ -72,9 +73,7 @@ func TestUpdateInWaves(t *testing.T) {
 func (e *cloudTest) followed(action string, args ...string) {
 	e.Helper()
 	out, err := ocadm(e.Env, append(args, "--wait", "-o", "jsonl")...)
-	if err != nil {
-		e.Fatal(err)
-	}
+	require.NoError(e, err)
 	var phases []v1alpha1.OperationPhase
 	waves := map[string]bool{}
 	for line := range strings.Lines(out) {

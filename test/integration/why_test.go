@@ -22,6 +22,7 @@ import (
 	"yunion.io/x/ocadm/cluster/why/gather"
 	"yunion.io/x/ocadm/test/env"
 	"yunion.io/x/ocadm/test/integration/harness"
+	"yunion.io/x/ocadm/test/require"
 )
 
 // golden is the healthy snapshot, which each unit test of package why changes in one way.
@@ -131,9 +132,7 @@ func (e *cloudTest) remove(o client.Object) {
 	if _, ok := o.(*corev1.ResourceQuota); ok {
 		o.SetNamespace(namespace)
 	}
-	if err := e.Client.Delete(e.Context(), o); err != nil {
-		e.Fatal(err)
-	}
+	require.NoError(e, e.Client.Delete(e.Context(), o))
 }
 
 func (e *cloudTest) option(name, data string) {
@@ -178,17 +177,13 @@ func (e *cloudTest) state(component string, s corev1.ContainerStatus) {
 		{Type: corev1.PodReady, Status: corev1.ConditionFalse, Reason: "ContainersNotReady", LastTransitionTime: metav1.NewTime(harness.Now().Time)}}
 	p.Status.ContainerStatuses = []corev1.ContainerStatus{s}
 	p.Status.Phase = corev1.PodPending // as of a pod that is held
-	if err := e.Client.Status().Update(e.Context(), p); err != nil {
-		e.Fatal(err)
-	}
+	require.NoError(e, e.Client.Status().Update(e.Context(), p))
 }
 
 // again deletes the pod of a component; its successor is healthy.
 func (e *cloudTest) again(component string) {
 	e.Helper()
-	if err := e.Client.Delete(e.Context(), e.podOf(component)); err != nil {
-		e.Fatal(err)
-	}
+	require.NoError(e, e.Client.Delete(e.Context(), e.podOf(component)))
 }
 
 func (e *cloudTest) podOf(component string) *corev1.Pod {
@@ -213,18 +208,14 @@ func crashed(log string) corev1.ContainerStatus {
 func (e *cloudTest) nodeReady(status corev1.ConditionStatus) {
 	e.Helper()
 	var list corev1.NodeList
-	if err := e.Client.List(e.Context(), &list); err != nil {
-		e.Fatal(err)
-	}
+	require.NoError(e, e.Client.List(e.Context(), &list))
 	n := &list.Items[0]
 	for i := range n.Status.Conditions {
 		if c := &n.Status.Conditions[i]; c.Type == corev1.NodeReady {
 			c.Status, c.Reason, c.Message = status, "Test", "set by the test"
 		}
 	}
-	if err := e.Client.Status().Update(e.Context(), n); err != nil {
-		e.Fatal(err)
-	}
+	require.NoError(e, e.Client.Status().Update(e.Context(), n))
 }
 
 // writeGolden writes the parts of a snapshot that the unit tests need.
@@ -252,7 +243,5 @@ func (e *cloudTest) writeGolden() {
 	if err == nil {
 		err = os.WriteFile(golden, append(raw, '\n'), 0o644)
 	}
-	if err != nil {
-		e.Fatal(err)
-	}
+	require.NoError(e, err)
 }

@@ -24,6 +24,7 @@ import (
 	"yunion.io/x/ocadm/operatorctl/component"
 	"yunion.io/x/ocadm/test/env"
 	"yunion.io/x/ocadm/test/integration/harness"
+	"yunion.io/x/ocadm/test/require"
 )
 
 // session calls services of the cloud as its administrator.
@@ -55,9 +56,7 @@ func (s *session) call(method, url string, body []byte, header map[string]string
 	ctx, cancel := context.WithTimeout(s.e.Context(), env.Patience)
 	defer cancel()
 	request, err := http.NewRequestWithContext(ctx, method, url, bytes.NewReader(body))
-	if err != nil {
-		s.e.Fatal(err)
-	}
+	require.NoError(s.e, err)
 	request.Header.Set("X-Auth-Token", s.token)
 	if header == nil {
 		request.Header.Set("Content-Type", "application/json")
@@ -66,27 +65,21 @@ func (s *session) call(method, url string, body []byte, header map[string]string
 		request.Header.Set(key, value)
 	}
 	response, err := s.http.Do(request)
-	if err != nil {
-		s.e.Fatal(err)
-	}
+	require.NoError(s.e, err)
 	defer response.Body.Close()
 	text, err := io.ReadAll(response.Body)
 	if err != nil || response.StatusCode != http.StatusOK {
 		s.e.Fatalf("%s %s: %s %.500s, %v", method, url, response.Status, text, err)
 	}
 	var answer map[string]any
-	if err := json.Unmarshal(text, &answer); err != nil {
-		s.e.Fatal(err)
-	}
+	require.NoError(s.e, json.Unmarshal(text, &answer))
 	return response.Header, answer
 }
 
 // masters checks that region asks Kubernetes with the token of its own account, which permits only that.
 func (e *cloudTest) masters() {
 	node := &corev1.Node{}
-	if err := e.Client.Get(e.Context(), types.NamespacedName{Name: "node1"}, node); err != nil {
-		e.Fatal(err)
-	}
+	require.NoError(e, e.Client.Get(e.Context(), types.NamespacedName{Name: "node1"}, node))
 	for _, patch := range []struct {
 		to   client.SubResourceWriter
 		text string
@@ -101,9 +94,7 @@ func (e *cloudTest) masters() {
 		} else {
 			err = patch.to.Patch(e.Context(), node, raw)
 		}
-		if err != nil {
-			e.Fatal(err)
-		}
+		require.NoError(e, err)
 	}
 	begin := e.Mark()
 	_, answer := e.session().call(http.MethodGet, "https://default-region.onecloud.svc:30888/hosts/k8s-master-node-ips", nil, nil)

@@ -7,6 +7,8 @@ import (
 	"errors"
 	"os"
 	"testing"
+
+	"yunion.io/x/ocadm/test/require"
 )
 
 // Require starts a server for one test and closes it at its end. Without mariadbd the test is skipped, or fails with OCADM_TEST_REQUIRE=1.
@@ -16,9 +18,7 @@ func Require(t testing.TB, o Options) *Server {
 	if errors.Is(err, ErrNotInstalled) && os.Getenv("OCADM_TEST_REQUIRE") != "1" {
 		t.Skip(err)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	t.Cleanup(func() {
 		if err := s.Close(); err != nil {
 			t.Errorf("stopping MariaDB: %v", err)
@@ -49,9 +49,7 @@ func Main(ctx context.Context, o Options, run func(*Server) int) int {
 func shortTempDir(t testing.TB) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "ocadm-db-")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	return dir
 }

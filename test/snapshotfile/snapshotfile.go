@@ -16,6 +16,8 @@ import (
 
 	"go.etcd.io/bbolt"
 	"go.etcd.io/etcd/api/v3/mvccpb"
+
+	"yunion.io/x/ocadm/test/require"
 )
 
 // Write writes a snapshot with one key to a directory. It has the name and the digest of a complete one.
@@ -30,22 +32,16 @@ func WriteWith(t testing.TB, dir string, at time.Time, revision int64, values ma
 	file = filepath.Join(dir, fmt.Sprintf("etcd-%s-r%d.db", at.UTC().Format("20060102T150405Z"), revision))
 	Database(t, file, revision, values)
 	content, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	sum := sha256.Sum256(content)
-	if err := os.WriteFile(file, append(content, sum[:]...), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.WriteFile(file, append(content, sum[:]...), 0o600))
 	return file
 }
 
 // Database writes the database of a member, which has no digest. Its revision is that of the last key.
 func Database(t testing.TB, file string, revision int64, values map[string][]byte) {
 	t.Helper()
-	if err := database(file, revision, values); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, database(file, revision, values))
 }
 
 func database(file string, revision int64, values map[string][]byte) error {

@@ -18,6 +18,8 @@ import (
 	"sync"
 
 	"golang.org/x/crypto/ssh"
+
+	"yunion.io/x/ocadm/test/require"
 )
 
 // Call is a command that a client runs.
@@ -69,22 +71,16 @@ func NewKey(t T) (private []byte, public ssh.PublicKey) {
 	t.Helper()
 	key, signer := newSigner(t)
 	block, err := ssh.MarshalPrivateKey(key, "")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return pem.EncodeToMemory(block), signer.PublicKey()
 }
 
 func newSigner(t T) (ed25519.PrivateKey, ssh.Signer) {
 	t.Helper()
 	_, key, err := ed25519.GenerateKey(rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	signer, err := ssh.NewSignerFromKey(key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return key, signer
 }
 
@@ -94,9 +90,7 @@ func (s *Server) Start(t T) *Server {
 	s.Reinstall(t)
 	var lc net.ListenConfig
 	l, err := lc.Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	s.conns = map[net.Conn]bool{}
 	s.listen(t, l)
 	return s
@@ -125,9 +119,7 @@ func (s *Server) Up(t T) {
 	t.Helper()
 	var lc net.ListenConfig
 	l, err := lc.Listen(t.Context(), "tcp", s.l.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	s.listen(t, l)
 }
 

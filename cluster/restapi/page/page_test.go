@@ -12,18 +12,16 @@ import (
 	"strings"
 	"testing"
 	"unicode"
+
+	"yunion.io/x/ocadm/test/require"
 )
 
 // Every text that a script uses exists in both languages, and none is unused.
 func TestTexts(t *testing.T) {
 	raw, err := fs.ReadFile(files, "files/texts.json")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	texts := map[string][]string{}
-	if err := json.Unmarshal(raw, &texts); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, json.Unmarshal(raw, &texts))
 	value := regexp.MustCompile(`\{\d\}`)
 	for key, both := range texts {
 		if len(both) != 2 || both[0] == "" || both[1] == "" {
@@ -46,9 +44,7 @@ func TestTexts(t *testing.T) {
 	}
 	for _, name := range names {
 		text, err := fs.ReadFile(files, name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		for _, m := range call.FindAllStringSubmatch(string(text), -1) {
 			if m[2] != "" {
 				computed = append(computed, m[1])
@@ -69,9 +65,7 @@ func TestTexts(t *testing.T) {
 	}
 	asked := regexp.MustCompile(`ask\("(\w+)"`)
 	machines, err := fs.ReadFile(files, "files/machines.js")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	for _, m := range asked.FindAllStringSubmatch(string(machines), -1) {
 		used[m[1]] = true
 	}
@@ -93,19 +87,13 @@ func TestFiles(t *testing.T) {
 	get := func(name string, header ...string) *http.Response {
 		t.Helper()
 		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, server.URL+name, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		if len(header) == 2 {
 			request.Header.Set(header[0], header[1])
 		}
 		r, err := http.DefaultClient.Do(request)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := r.Body.Close(); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
+		require.NoError(t, r.Body.Close())
 		return r
 	}
 	for name, kind := range map[string]string{"/": "text/html; charset=utf-8", "/page/main.js": "text/javascript; charset=utf-8", "/page/page.css": "text/css; charset=utf-8",
@@ -140,7 +128,5 @@ func TestFiles(t *testing.T) {
 		}
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 }

@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"yunion.io/x/ocadm/test/require"
 )
 
 // readsTwice is a page whose connections end without an error after two lines each. It prints its final content, and the calls.
@@ -37,13 +39,9 @@ func TestStreamThatEnds(t *testing.T) {
 		t.Skip("there is no node")
 	}
 	text, err := fs.ReadFile(files, "files/api.js")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	module := filepath.Join(t.TempDir(), "api.mjs")
-	if err := os.WriteFile(module, text, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.WriteFile(module, text, 0o600))
 	out, err := exec.CommandContext(t.Context(), node, "--input-type=module", "-e", readsTwice, module).CombinedOutput()
 	if got := strings.TrimSpace(string(out)); err != nil || got != "abc 3 2" {
 		t.Errorf("%s, %v", got, err)

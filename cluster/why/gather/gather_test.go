@@ -28,6 +28,7 @@ import (
 	"yunion.io/x/ocadm/cluster/why"
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/internal/kube"
+	"yunion.io/x/ocadm/test/require"
 )
 
 var now = time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)
@@ -140,9 +141,7 @@ func TestSecretsUnknown(t *testing.T) {
 			Findings: finding.List{finding.New("OCA-7110", "The agents cannot reach the executor", "", "").With(said)}}}
 		s := Snapshot(t.Context(), build(t, all, refuse), o)
 		raw, err := json.Marshal(s)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		if spoke := strings.Contains(string(raw), said) || len(s.Logs) > 0; spoke == everything {
 			t.Errorf("everything %t: it has what programs said: %t", everything, spoke)
 		}

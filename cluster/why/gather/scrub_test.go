@@ -16,6 +16,7 @@ import (
 
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/cluster/why"
+	"yunion.io/x/ocadm/test/require"
 )
 
 func secretNamed(name string, kind corev1.SecretType, data map[string]string) corev1.Secret {
@@ -131,9 +132,7 @@ func TestSecretsOfTheMonitoringStack(t *testing.T) {
 	shows := func(where string, v any) {
 		t.Helper()
 		b, err := json.Marshal(v)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		for _, secret := range all {
 			if strings.Contains(string(b), secret) {
 				t.Errorf("%s shows %s: %s", where, secret, b)
@@ -141,14 +140,10 @@ func TestSecretsOfTheMonitoringStack(t *testing.T) {
 		}
 	}
 	var tree any
-	if err := json.Unmarshal([]byte(cloud), &tree); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, json.Unmarshal([]byte(cloud), &tree))
 	shows("the REST API", Hide(tree))
 	s := &why.Snapshot{Format: why.Format, Cloud: &v1alpha1.OnecloudCluster{}, Logs: []why.Log{{Lines: []string{"login with " + strings.Join(all, " and ")}}}}
-	if err := json.Unmarshal([]byte(cloud), s.Cloud); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, json.Unmarshal([]byte(cloud), s.Cloud))
 	strip(s)
 	shows("a support bundle", Scrub(s, nil))
 }

@@ -16,6 +16,7 @@ import (
 	"filippo.io/age"
 
 	"yunion.io/x/ocadm/cluster/why"
+	"yunion.io/x/ocadm/test/require"
 )
 
 func snapshot() *why.Snapshot {
@@ -27,14 +28,10 @@ func snapshot() *why.Snapshot {
 
 func TestThereAndBack(t *testing.T) {
 	key, err := age.GenerateX25519Identity()
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	for name, keys := range map[string][]age.Recipient{"open": nil, "encrypted": {key.Recipient()}} {
 		var b bytes.Buffer
-		if err := Write(&b, snapshot(), why.Report{}, keys...); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, Write(&b, snapshot(), why.Report{}, keys...))
 		raw := b.Bytes()
 		if _, err := Read(bytes.NewReader(raw)); keys != nil && !errors.Is(err, ErrEncrypted) {
 			t.Errorf("%s without a key: %v", name, err)
@@ -58,16 +55,12 @@ func TestUnpackedSize(t *testing.T) {
 	z := gzip.NewWriter(&b)
 	w := tar.NewWriter(z)
 	for i := range 3 {
-		if err := w.WriteHeader(&tar.Header{Name: logDir + "a/b/" + strconv.Itoa(i) + ".log", Mode: 0o600, Size: 1 << 20}); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, w.WriteHeader(&tar.Header{Name: logDir + "a/b/" + strconv.Itoa(i) + ".log", Mode: 0o600, Size: 1 << 20}))
 		if _, err := w.Write(make([]byte, 1<<20)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := errors.Join(w.Close(), z.Close()); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, errors.Join(w.Close(), z.Close()))
 	if _, err := read(&b, 2<<20); err == nil || !strings.Contains(err.Error(), "larger than") {
 		t.Error(err)
 	}
@@ -77,9 +70,7 @@ func TestAnotherFormat(t *testing.T) {
 	s := snapshot()
 	s.Format = 99
 	var b bytes.Buffer
-	if err := Write(&b, s, why.Report{}); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, Write(&b, s, why.Report{}))
 	if _, err := Read(&b); err == nil {
 		t.Error("another format is read")
 	}

@@ -19,6 +19,7 @@ import (
 	"yunion.io/x/ocadm/internal/artifacts/artifactstest"
 	"yunion.io/x/ocadm/internal/bundle"
 	"yunion.io/x/ocadm/internal/bundle/imagetest"
+	"yunion.io/x/ocadm/test/require"
 )
 
 // A bundle downloaded from a registry and a file server has the same content as one made from local files. A second run changes nothing.
@@ -45,9 +46,7 @@ func TestCreate(t *testing.T) {
 		})
 	}
 	file := filepath.Join(t.TempDir(), "direct.bundle")
-	if err := bundle.Build(t.Context(), file, direct); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, bundle.Build(t.Context(), file, direct))
 	for _, arch := range archs {
 		got, want := on(t, b, arch).Contents(), on(t, openBundle(t, file), arch).Contents()
 		for i, f := range got.Files {
@@ -98,9 +97,7 @@ func nodeFiles(arch string) (out []bundle.FileSource) {
 func on(t *testing.T, b *bundle.Bundle, arch string) *bundle.Bundle {
 	t.Helper()
 	view, err := b.On(arch)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return view
 }
 
@@ -110,15 +107,11 @@ func TestCreateOverADamagedBundle(t *testing.T) {
 	o := s.options(t, []string{"amd64"}, s.push(t, "x/a:v1", imagetest.Image(t, "amd64", imagetest.Layer(t, 1))))
 	create(t, o)
 	raw, err := os.ReadFile(o.Out)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	damaged := false
 	for at := 0; at < len(raw) && !damaged; at += 512 { // the first block whose damage only a complete check finds
 		raw[at] ^= 1
-		if err := os.WriteFile(o.Out, raw, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, os.WriteFile(o.Out, raw, 0o600))
 		if b, err := bundle.Open(t.Context(), o.Out); err == nil {
 			damaged = b.Verify(t.Context(), nil) != nil
 			_ = b.Close()
@@ -146,9 +139,7 @@ func TestSince(t *testing.T) {
 	s.put(nil)
 	b := create(t, o)
 	digest, err := added.Digest()
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if got := s.requests("/m/"); len(got) > 0 {
 		t.Errorf("it downloaded %q", got)
 	}
@@ -170,9 +161,7 @@ func TestSince(t *testing.T) {
 func mustDigest(t *testing.T, l v1.Layer) string {
 	t.Helper()
 	h, err := l.Digest()
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return h.String()
 }
 
@@ -181,9 +170,7 @@ func TestUnpinned(t *testing.T) {
 	s := newSite(t, "amd64")
 	o := s.options(t, []string{"amd64"})
 	real, err := artifacts.Parse(artifacts.Embedded)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	o.Kubernetes = "v1.36.99"
 	if f := refused(t, o, artifacts.CodeUnpinned); !strings.Contains(f.Remedy, "--allow-unpinned") || !strings.Contains(f.Cause, kubernetes) {
 		t.Errorf("%+v", f)
@@ -241,16 +228,12 @@ func TestPrograms(t *testing.T) {
 	o := s.options(t, []string{"amd64", "arm64"})
 	create(t, o)
 	file := filepath.Join(t.TempDir(), "ocadm")
-	if err := os.WriteFile(file, []byte("ocadm for arm64"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.WriteFile(file, []byte("ocadm for arm64"), 0o600))
 	o.Programs = map[string]Program{"arm64": {File: file, Version: "v1", SHA256: sum([]byte("ocadm for arm64"))}}
 	b := create(t, o)
 	for arch, want := range map[string]bool{"amd64": false, "arm64": true} {
 		view, err := b.On(arch)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		has := slices.ContainsFunc(view.Contents().Files, func(f bundle.FileInfo) bool { return f.Path == programPath })
 		if has != want || (view.Contents().Info.Versions["ocadm"] == "v1") != want {
 			t.Errorf("%s: has ocadm %v: %v", arch, has, view.Contents().Info.Versions)

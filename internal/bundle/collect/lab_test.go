@@ -29,6 +29,7 @@ import (
 	"yunion.io/x/ocadm/internal/artifacts"
 	"yunion.io/x/ocadm/internal/artifacts/artifactstest"
 	"yunion.io/x/ocadm/internal/bundle"
+	"yunion.io/x/ocadm/test/require"
 )
 
 // The lab's builder makes its bundle from local programs and images. Downloaded from servers, they give the same content.
@@ -38,9 +39,7 @@ func TestSameAsTheLab(t *testing.T) {
 		t.Skip("make bundle has not been run in this checkout")
 	}
 	lab, err := bundle.Open(t.Context(), file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	t.Cleanup(func() { _ = lab.Close() })
 	want := lab.Contents()
 	s := newSite(t, runtime.GOARCH)
@@ -49,21 +48,13 @@ func TestSameAsTheLab(t *testing.T) {
 	for _, i := range want.Images {
 		images = append(images, i.Name)
 		ref, err := name.NewTag(i.Name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		there, err := name.NewTag(s.host() + "/" + ref.RepositoryStr() + ":" + ref.TagStr())
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		manifest, _ := lab.Image(i.Name)
 		img, err := partial.CompressedToImage(bundled{lab, manifest})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := remote.Write(there, img); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
+		require.NoError(t, remote.Write(there, img))
 	}
 	o := s.options(t, []string{runtime.GOARCH}, images...)
 	o.Kubernetes, o.Mirrors, o.Versions = want.Info.KubernetesVersion, Mirrors{"*": {s.URL}}, want.Info.Versions
@@ -85,19 +76,13 @@ func TestSameAsTheLab(t *testing.T) {
 func (s *site) serveFiles(t *testing.T, b *bundle.Bundle) {
 	t.Helper()
 	table, err := artifacts.Parse(artifacts.Embedded)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	read := func(name string) []byte {
 		in, err := b.OpenFile(name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		defer in.Close()
 		raw, err := io.ReadAll(in)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		return raw
 	}
 	s.files = map[string][]byte{}
@@ -127,30 +112,20 @@ func archived(t *testing.T, members map[string]string, read func(string) []byte)
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "archive")
 	out, err := os.Create(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	z, err := gzip.NewWriterLevel(out, gzip.BestSpeed)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	w := tar.NewWriter(z)
 	for _, n := range slices.Sorted(maps.Keys(members)) {
 		data := read(members[n])
-		if err := w.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: n, Mode: 0o755, Size: int64(len(data))}); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, w.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: n, Mode: 0o755, Size: int64(len(data))}))
 		if _, err := w.Write(data); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := errors.Join(w.Close(), z.Close(), out.Close()); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, errors.Join(w.Close(), z.Close(), out.Close()))
 	raw, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return raw
 }
 

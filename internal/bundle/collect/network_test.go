@@ -21,6 +21,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/authn"
 
 	"yunion.io/x/ocadm/internal/bundle/imagetest"
+	"yunion.io/x/ocadm/test/require"
 )
 
 // blob reports whether a request is for the content of a layer or a program.
@@ -255,9 +256,7 @@ func TestPrivateAuthority(t *testing.T) {
 	o.Mirror = tls.URL + "/m"
 	for insecure, authorities := range map[bool][]byte{false: ca, true: nil} {
 		transport, err := Transport(authorities, insecure)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		t.Cleanup(transport.CloseIdleConnections)
 		o.Transport = transport
 		create(t, o)

@@ -27,6 +27,7 @@ import (
 	"yunion.io/x/ocadm/internal/fetch"
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/internal/ui"
+	"yunion.io/x/ocadm/test/require"
 )
 
 // job describes the work of a separate process: Create, on its own file system of size Disk if set.
@@ -88,9 +89,7 @@ func (s *site) process(t *testing.T, j job) *exec.Cmd {
 		j.Mirror = s.URL + "/m"
 	}
 	text, err := json.Marshal(j)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	c := exec.CommandContext(t.Context(), os.Args[0])
 	c.Env = append(os.Environ(), jobVariable+"="+string(text))
 	return c
@@ -108,9 +107,7 @@ func TestKilledHalfway(t *testing.T) {
 		return stuck
 	})
 	c := s.process(t, job{Out: o.Out, Images: o.Images})
-	if err := c.Start(); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, c.Start())
 	var kept []string
 	for len(kept) < 5 { // two layers and three programs
 		kept = nil
@@ -123,18 +120,14 @@ func TestKilledHalfway(t *testing.T) {
 		}
 		time.Sleep(time.Millisecond)
 	}
-	if err := c.Process.Kill(); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, c.Process.Kill())
 	_ = c.Wait() // it was killed
 	if _, err := os.Stat(o.Out); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("half a bundle is there: %v", err)
 	}
 	// A blob damaged by a power cut is downloaded again.
 	bad := slices.Min(kept)
-	if err := os.WriteFile(filepath.Join(o.Out+".partial", "blobs", strings.TrimPrefix(bad, "sha256:")), nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.WriteFile(filepath.Join(o.Out+".partial", "blobs", strings.TrimPrefix(bad, "sha256:")), nil, 0o600))
 	s.put(nil)
 	create(t, o)
 	programs := s.requests("/m/")
@@ -200,9 +193,7 @@ func TestOneRunAtATime(t *testing.T) {
 	s := newSite(t, "amd64")
 	o := s.options(t, []string{"amd64"})
 	w, err := openWork(o.Out + ".partial")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	_ = refused(t, o, "OCA-1050")
 	w.close()
 	create(t, o)
@@ -213,9 +204,7 @@ func TestNoDirectory(t *testing.T) {
 	s := newSite(t, "amd64")
 	dir := t.TempDir()
 	pipe := filepath.Join(dir, "pipe")
-	if err := errors.Join(os.WriteFile(filepath.Join(dir, "file"), nil, 0o600), unix.Mkfifo(pipe, 0o600)); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, errors.Join(os.WriteFile(filepath.Join(dir, "file"), nil, 0o600), unix.Mkfifo(pipe, 0o600)))
 	for _, out := range []string{filepath.Join(dir, "file", "no", "such"), dir, dir + "/none/", pipe} {
 		o := s.options(t, []string{"amd64"})
 		o.Out = out

@@ -30,6 +30,7 @@ import (
 	"yunion.io/x/ocadm/internal/fetch"
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/internal/ui"
+	"yunion.io/x/ocadm/test/require"
 )
 
 const kubernetes = "v1.36.3"
@@ -107,25 +108,19 @@ func (s *site) push(t *testing.T, repoTag string, images ...v1.Image) string {
 	t.Helper()
 	full := s.host() + "/" + repoTag
 	ref, err := name.NewTag(full)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if len(images) == 1 {
 		err = remote.Write(ref, images[0])
 	} else {
 		index := mutate.IndexMediaType(empty.Index, types.OCIImageIndex)
 		for _, img := range images {
 			c, err := img.ConfigFile()
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			index = mutate.AppendManifests(index, mutate.IndexAddendum{Add: img, Descriptor: v1.Descriptor{Platform: c.Platform()}})
 		}
 		err = remote.WriteIndex(ref, index)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return full
 }
 
@@ -133,13 +128,9 @@ func (s *site) push(t *testing.T, repoTag string, images ...v1.Image) string {
 func (s *site) options(t *testing.T, archs []string, images ...string) Options {
 	t.Helper()
 	table, err := artifacts.Parse(s.table)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	transport, err := Transport(nil, false)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	t.Cleanup(transport.CloseIdleConnections)
 	return Options{
 		Out: filepath.Join(t.TempDir(), "test.bundle"), Kubernetes: kubernetes, Archs: archs, Images: images, Table: table,
@@ -159,13 +150,9 @@ func create(t *testing.T, o Options) *bundle.Bundle {
 func openBundle(t *testing.T, file string) *bundle.Bundle {
 	t.Helper()
 	b, err := bundle.Open(t.Context(), file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	t.Cleanup(func() { _ = b.Close() })
-	if err := b.Verify(t.Context(), nil); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, b.Verify(t.Context(), nil))
 	return b
 }
 
@@ -184,8 +171,6 @@ func refused(t *testing.T, o Options, code string) finding.Finding {
 func configOf(t *testing.T, layers ...v1.Layer) string {
 	t.Helper()
 	h, err := imagetest.Image(t, "amd64", layers...).ConfigName()
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return h.String()
 }

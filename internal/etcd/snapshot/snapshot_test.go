@@ -22,6 +22,7 @@ import (
 	"yunion.io/x/ocadm/test/child"
 	"yunion.io/x/ocadm/test/freeport"
 	"yunion.io/x/ocadm/test/lab/binaries"
+	"yunion.io/x/ocadm/test/require"
 )
 
 // member is a single-member etcd, as a real process.
@@ -36,9 +37,7 @@ func newMember(t *testing.T) *member {
 	m := &member{T: t, dir: filepath.Join(t.TempDir(), "data")}
 	for _, at := range []*string{&m.client, &m.peer} {
 		port, err := freeport.Take("127.0.0.1")
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		*at = "http://" + net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
 	}
 	m.start()
@@ -48,14 +47,10 @@ func newMember(t *testing.T) *member {
 func (m *member) start() {
 	m.Helper()
 	program, err := binaries.Path(m.Context(), "etcd")
-	if err != nil {
-		m.Fatal(err)
-	}
+	require.NoError(m, err)
 	m.process, err = child.Start(exec.Command(program, "--name=m", "--data-dir="+m.dir, "--listen-client-urls="+m.client, "--advertise-client-urls="+m.client,
 		"--listen-peer-urls="+m.peer, "--initial-advertise-peer-urls="+m.peer, "--initial-cluster=m="+m.peer), filepath.Join(m.TempDir(), "log"))
-	if err != nil {
-		m.Fatal(err)
-	}
+	require.NoError(m, err)
 	m.Cleanup(m.process.Kill)
 }
 
@@ -68,13 +63,9 @@ func (m *member) do(f func(context.Context, *clientv3.Client) error) {
 	ctx, cancel := context.WithTimeout(m.Context(), 30*time.Second)
 	defer cancel()
 	c, err := clientv3.New(m.config())
-	if err != nil {
-		m.Fatal(err)
-	}
+	require.NoError(m, err)
 	defer func() { _ = c.Close() }()
-	if err := f(ctx, c); err != nil {
-		m.Fatal(err)
-	}
+	require.NoError(m, f(ctx, c))
 }
 
 func (m *member) put(key string) {
@@ -139,9 +130,7 @@ func TestSaveAndRestore(t *testing.T) {
 		want string
 	}{{info.File, false, "a"}, {database, true, "ab"}} {
 		to := filepath.Join(t.TempDir(), "restored")
-		if err := Restore(c.file, c.raw, Target{Name: "m", PeerURL: m.peer, Dir: to}); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, Restore(c.file, c.raw, Target{Name: "m", PeerURL: m.peer, Dir: to}))
 		was := m.dir
 		m.dir = to
 		m.start()
@@ -183,19 +172,13 @@ func TestRestoreTwice(t *testing.T) {
 	m.put("a")
 	dir := filepath.Join(t.TempDir(), "snapshots")
 	info, err := Save(t.Context(), m.config().Endpoints[0], nil, dir, 1<<20, time.Date(2026, 11, 23, 6, 0, 0, 0, time.UTC))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	m.process.Kill()
 	restore := func(dir string) int64 {
 		t.Helper()
-		if err := Restore(info.File, false, Target{Name: "m", PeerURL: m.peer, Dir: dir}); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, Restore(info.File, false, Target{Name: "m", PeerURL: m.peer, Dir: dir}))
 		r, err := LastRevision(Database(dir))
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		return r
 	}
 	first := filepath.Join(t.TempDir(), "first")
@@ -208,9 +191,7 @@ func TestRestoreTwice(t *testing.T) {
 	}
 	for i, where := range []string{dir, filepath.Dir(dir)} { // the second is the directory of the hourly ones, for a snapshot from before an upgrade
 		later := once + 500*int64(i+1)
-		if err := os.WriteFile(filepath.Join(where, "etcd-20261123T070000Z-r"+strconv.FormatInt(later, 10)+".db"), nil, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, os.WriteFile(filepath.Join(where, "etcd-20261123T070000Z-r"+strconv.FormatInt(later, 10)+".db"), nil, 0o600))
 		if got := restore(filepath.Join(t.TempDir(), "third")); got < later+RevisionBump {
 			t.Errorf("a restore with a snapshot of revision %d in %s has revision %d", later, where, got)
 		}
@@ -224,23 +205,17 @@ func TestDamage(t *testing.T) {
 	dir := t.TempDir()
 	at := time.Date(2026, 11, 23, 6, 0, 0, 0, time.UTC)
 	good, err := Save(t.Context(), m.config().Endpoints[0], nil, dir, 1<<20, at)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	m.process.Kill()
 	raw, err := os.ReadFile(good.File)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	flipped := append([]byte(nil), raw...)
 	flipped[len(flipped)/2] ^= 0xff
 	for name, content := range map[string][]byte{
 		"flipped": flipped, "cut": raw[:len(raw)/2], "cut to pages": raw[:4096*2], "no digest": raw[:len(raw)-32], "empty": nil, "text": []byte("no snapshot"),
 	} {
 		file := filepath.Join(dir, "etcd-20261123T070000Z-r9.db")
-		if err := os.WriteFile(file, content, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, os.WriteFile(file, content, 0o600))
 		if _, err := Verify(file); err == nil {
 			t.Errorf("%s: verified", name)
 		}
@@ -248,9 +223,7 @@ func TestDamage(t *testing.T) {
 			t.Errorf("%s: the last good one is %+v, damaged %v, %v", name, found, damaged, err)
 		}
 		if name != "no digest" && name != "cut" { // bolt decides where it writes the latest page: half a file may contain it
-			if err := os.WriteFile(Database(m.dir), content, 0o600); err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, os.WriteFile(Database(m.dir), content, 0o600))
 			if _, err := LastRevision(Database(m.dir)); err == nil && name != "flipped" {
 				t.Errorf("%s: a revision was read", name)
 			}
@@ -264,9 +237,7 @@ func TestClockJumps(t *testing.T) {
 	dir := t.TempDir()
 	want := []string{"etcd-19700101T000100Z-r40.db", "etcd-20261123T070000Z-r30.db", "etcd-20261124T060000Z-r20.db", "etcd-20261123T050000Z-r10.db"}
 	for _, n := range want {
-		if err := os.WriteFile(filepath.Join(dir, n), nil, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, os.WriteFile(filepath.Join(dir, n), nil, 0o600))
 	}
 	list, err := List(dir)
 	if err != nil || len(list) != len(want) {
@@ -320,9 +291,7 @@ func TestKeep(t *testing.T) {
 func TestOneSaveAtATime(t *testing.T) {
 	dir := t.TempDir()
 	unlock, err := lock(t.Context(), dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	short, cancel := context.WithTimeout(t.Context(), 2*flock.Interval)
 	defer cancel()
 	if _, err := lock(short, dir); !errors.Is(err, context.DeadlineExceeded) {
@@ -330,18 +299,14 @@ func TestOneSaveAtATime(t *testing.T) {
 	}
 	time.AfterFunc(flock.Interval, unlock)
 	again, err := lock(t.Context(), dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	again()
 }
 
 // A member that accepts connections and does not answer, like one whose disk hangs, is given up: its client would retry forever.
 func TestSaveGivesUp(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer l.Close()
 	defer func(was time.Duration) { patience = was }(patience)
 	patience = 0 // a second is left for the MiB

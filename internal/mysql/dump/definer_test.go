@@ -10,6 +10,7 @@ import (
 	driver "github.com/go-sql-driver/mysql"
 
 	"yunion.io/x/ocadm/internal/mysql"
+	"yunion.io/x/ocadm/test/require"
 )
 
 // limited returns the test environment with an administrator that may not set other definers, as on servers that a provider manages, and a connection
@@ -23,17 +24,13 @@ func limited(t *testing.T) (e env, service *sql.DB) {
 		"GRANT SELECT, INSERT, UPDATE, DELETE, CREATE, DROP, ALTER, INDEX, REFERENCES, CREATE VIEW, SHOW VIEW, CREATE ROUTINE, ALTER ROUTINE, EXECUTE, TRIGGER, "+
 			"EVENT, LOCK TABLES, CREATE USER, RELOAD, PROCESS ON *.* TO ops@'%' WITH GRANT OPTION")
 	a, err := mysql.Open(t.Context(), mysql.Config{Host: server.Host, Port: server.Port, User: "ops", Password: "pw"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	t.Cleanup(func() { _ = a.Close() })
 	e.admin = a
 	c := driver.NewConfig()
 	c.Net, c.Addr, c.User, c.Passwd = "tcp", server.Addr(), "glance", "pw"
 	conn, err := driver.NewConnector(c)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	service = sql.OpenDB(conn)
 	t.Cleanup(func() { _ = service.Close() })
 	return e, service
@@ -51,9 +48,7 @@ func TestProgramsOfAService(t *testing.T) {
 			t.Fatalf("%s: %v", s, err)
 		}
 		l, err := NewLoader(t.Context(), e.admin, func(db string) string { return "copy_" + db })
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		e.run("CREATE DATABASE copy_glance")
 		if _, err := Dump(t.Context(), e.admin, []string{"glance"}, func(p Piece) error { return l.Load(t.Context(), clone(p)) }); err != nil {
 			t.Fatal(err)

@@ -19,6 +19,7 @@ import (
 
 	"yunion.io/x/ocadm/internal/mysql"
 	"yunion.io/x/ocadm/test/mariadb"
+	"yunion.io/x/ocadm/test/require"
 )
 
 var server *mariadb.Server
@@ -42,21 +43,15 @@ func setUp(t *testing.T) env {
 	if server == nil {
 		t.Skip(mariadb.ErrNotInstalled)
 	}
-	if err := server.Wipe(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, server.Wipe(t.Context()))
 	a, err := mysql.Open(t.Context(), mysql.Config{Host: server.Host, Port: server.Port, User: "root", Password: server.RootPassword, Patience: time.Minute})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	t.Cleanup(func() { _ = a.Close() })
 	c := driver.NewConfig()
 	c.Net, c.Addr, c.User, c.Passwd, c.InterpolateParams = "tcp", server.Addr(), "root", server.RootPassword, true
 	c.Params = map[string]string{"sql_mode": "''"}
 	conn, err := driver.NewConnector(c)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	db := sql.OpenDB(conn)
 	t.Cleanup(func() { _ = db.Close() })
 	return env{T: t, admin: a, db: db}
@@ -87,9 +82,7 @@ func (e env) cell(query string) string {
 	if !rows.Next() {
 		e.Fatalf("%s: no row: %v", query, rows.Err())
 	}
-	if err := rows.Scan(into...); err != nil {
-		e.Fatal(err)
-	}
+	require.NoError(e, rows.Scan(into...))
 	return values[len(values)-1].String
 }
 
@@ -106,9 +99,7 @@ func (e env) copied(prefix string, databases ...string) Summary {
 		pieces = append(pieces, clone(p))
 		return nil
 	})
-	if err != nil {
-		e.Fatal(err)
-	}
+	require.NoError(e, err)
 	e.load(prefix, pieces)
 	return sum
 }
@@ -121,18 +112,12 @@ func (e env) load(prefix string, pieces []Piece) {
 		}
 	}
 	l, err := NewLoader(e.Context(), e.admin, func(db string) string { return prefix + db })
-	if err != nil {
-		e.Fatal(err)
-	}
+	require.NoError(e, err)
 	defer l.Close()
 	for _, p := range pieces {
-		if err := l.Load(e.Context(), p); err != nil {
-			e.Fatal(err)
-		}
+		require.NoError(e, l.Load(e.Context(), p))
 	}
-	if err := l.Finish(e.Context()); err != nil {
-		e.Fatal(err)
-	}
+	require.NoError(e, l.Finish(e.Context()))
 }
 
 // same fails unless the copy of a database has the same rows, by our checksum and by the server's.
@@ -140,9 +125,7 @@ func (e env) same(prefix string, sum Summary) {
 	e.Helper()
 	for _, d := range sum.Databases {
 		have, err := Examine(e.Context(), e.admin, []string{prefix + d.Name})
-		if err != nil {
-			e.Fatal(err)
-		}
+		require.NoError(e, err)
 		have.Databases[0].Name = d.Name
 		if a, b := fmt.Sprintf("%+v", d), fmt.Sprintf("%+v", have.Databases[0]); a != b {
 			e.Errorf("the copy of %s differs:\n%s\n%s", d.Name, a, b)
@@ -271,9 +254,7 @@ func TestBatches(t *testing.T) {
 		pieces = append(pieces, clone(p))
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if n := len(slices.DeleteFunc(slices.Clone(pieces), func(p Piece) bool { return p.Kind != Rows })); n < 3 {
 		t.Errorf("%d pieces", n)
 	}
@@ -296,9 +277,7 @@ func TestSnapshot(t *testing.T) {
 		}
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	for _, tab := range sum.Databases[0].Tables {
 		if tab.Rows != 1 || tab.Checksum != sum.Databases[0].Tables[0].Checksum {
 			t.Errorf("table %s: %+v", tab.Name, tab)
@@ -362,9 +341,7 @@ func TestRefusals(t *testing.T) {
 		t.Error(err)
 	}
 	l, err := NewLoader(t.Context(), e.admin, func(db string) string { return db })
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer l.Close()
 	l.limit = 100
 	if err := l.Load(t.Context(), Piece{Database: "s", Kind: Rows, Name: "a", SQL: []byte("INSERT INTO a (id) VALUES (" + strings.Repeat("1", 200) + ");\n")}); err == nil ||

@@ -5,6 +5,8 @@ package dump
 import (
 	"strings"
 	"testing"
+
+	"yunion.io/x/ocadm/test/require"
 )
 
 // TestEventsSleepInCopies checks that no event runs in a copy, and that each gets its state back when the copy replaces the original.
@@ -18,24 +20,18 @@ func TestEventsSleepInCopies(t *testing.T) {
 		return e.cell("SELECT GROUP_CONCAT(EVENT_NAME, '=', REPLACE(STATUS, 'REPLICA_SIDE', 'SLAVESIDE') ORDER BY EVENT_NAME) FROM information_schema.EVENTS WHERE EVENT_SCHEMA = '" + database + "'")
 	}
 	before, err := Definitions(t.Context(), e.admin, []string{"s"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	const was, sleeps = "a b=ENABLED,off=DISABLED", "a b=SLAVESIDE_DISABLED,off=DISABLED"
 	move := func(from, into string) {
 		t.Helper()
 		e.run("DROP DATABASE IF EXISTS "+into, "CREATE DATABASE "+into)
 		l, err := NewLoader(t.Context(), e.admin, func(string) string { return into })
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		defer l.Close()
 		if _, err := Dump(t.Context(), e.admin, []string{from}, func(p Piece) error { return l.Load(t.Context(), clone(p)) }); err != nil {
 			t.Fatal(err)
 		}
-		if err := l.Finish(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, l.Finish(t.Context()))
 	}
 	move("s", "ocadm_saved_1_s")
 	if got := states("ocadm_saved_1_s"); got != sleeps {

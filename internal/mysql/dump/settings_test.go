@@ -13,6 +13,7 @@ import (
 
 	"yunion.io/x/ocadm/internal/mysql"
 	"yunion.io/x/ocadm/test/mariadb"
+	"yunion.io/x/ocadm/test/require"
 )
 
 // global sets a variable of the server for the connections that a test opens later.
@@ -27,9 +28,7 @@ func (e env) global(name, value string) {
 func (e env) anew() *mysql.Admin {
 	e.Helper()
 	a, err := mysql.Open(e.Context(), mysql.Config{Host: server.Host, Port: server.Port, User: "root", Password: server.RootPassword, Patience: time.Minute})
-	if err != nil {
-		e.Fatal(err)
-	}
+	require.NoError(e, err)
 	e.Cleanup(func() { _ = a.Close() })
 	return a
 }
@@ -38,9 +37,7 @@ func (e env) anew() *mysql.Admin {
 func copyA(t *testing.T, a *mysql.Admin) *Loader {
 	t.Helper()
 	l, err := NewLoader(t.Context(), a, func(d string) string { return "copy_" + d })
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	t.Cleanup(l.Close)
 	if _, err := Dump(t.Context(), a, []string{"a"}, func(p Piece) error { return l.Load(t.Context(), clone(p)) }); err != nil {
 		t.Fatal(err)
@@ -72,9 +69,7 @@ func TestCharacterSetOfServer(t *testing.T) {
 		t.Fatal(err)
 	}
 	a, err := mysql.Open(t.Context(), mysql.Config{Host: s.Host, Port: s.Port, User: "root", Password: s.RootPassword, Patience: time.Minute})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	t.Cleanup(func() { _ = a.Close() })
 	copyA(t, a)
 	if got, err := s.Execute(t.Context(), "SELECT HEX(v) FROM copy_a.t"); err != nil || got != "F09F9880\n" {

@@ -29,6 +29,7 @@ import (
 
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/phases/config"
+	"yunion.io/x/ocadm/test/require"
 )
 
 const token = "abcdef.0123456789abcdef"
@@ -78,13 +79,9 @@ func depot(t *testing.T) (Cluster, *[]string) {
 	}))
 	t.Cleanup(s.Close)
 	u, err := url.Parse(s.URL)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	port, err := strconv.Atoi(u.Port())
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw})
 	return Cluster{Endpoint: "127.0.0.1:6443", CA: ca, KubernetesVersion: "v1.36.3", ImageRepository: "registry.example.org/you", DepotPort: port}, &asked
 }
@@ -113,9 +110,7 @@ func files(t *testing.T, dir string) (out []string) {
 		}
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return out
 }
 
@@ -134,9 +129,7 @@ func scripted(t *testing.T) (bootstrap Cluster, asked *[]string, script string) 
 	}
 	c, asked := depot(t)
 	script, err := Script(machine(), c, token)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return c, asked, script
 }
 
@@ -172,9 +165,7 @@ func TestScript(t *testing.T) {
 	if out, status = run(t, dir, ResetScript); status != 7 || len(files(t, dir)) != 3 {
 		t.Errorf("a reset that fails: status %d, %v\n%s", status, files(t, dir), out)
 	}
-	if err := os.Remove(filepath.Join(dir, "ocadm.fails")); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.Remove(filepath.Join(dir, "ocadm.fails")))
 	for range 2 {
 		if out, status = run(t, dir, ResetScript); status != 0 || len(files(t, dir)) > 0 {
 			t.Errorf("status %d, left %v:\n%s", status, files(t, dir), out)
@@ -186,13 +177,9 @@ func TestScript(t *testing.T) {
 func settingsArrive(t *testing.T, c Cluster, text string) {
 	t.Helper()
 	values, err := config.Parse("it", []byte(text))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	pin, err := Pin(c.CA)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	for key, want := range map[string]any{
 		"node.name": "worker-1", "node.enableHostAgent": true, "join.token": token, "join.endpoint": "127.0.0.1:6443", "join.caCertHashes": []string{pin},
 		"node.labels":             []string{"a/b=it's $(id) @TOKEN@", "onecloud.yunion.io/lbagent=enable", "onecloud.yunion.io/machine=11-22"},
@@ -221,14 +208,10 @@ func TestAllSettings(t *testing.T) {
 func TestGoldens(t *testing.T) {
 	c := Cluster{Endpoint: "192.0.2.1:6443", CA: []byte(authority), KubernetesVersion: "v1.36.3"}
 	script, err := Script(machine(), c, token)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	for _, format := range []string{"script", "cloud-init", "ignition"} {
 		got, err := Format(script, format)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		file := filepath.Join("testdata", format+".golden")
 		if os.Getenv("UPDATE") != "" {
 			write(t, file, got)
@@ -268,9 +251,7 @@ func TestGuests(t *testing.T) {
 			t.Fatalf("without virtual machines: status %d: %s", status, out)
 		}
 		proc := filepath.Join(proc, fmt.Sprint(len(name)))
-		if err := os.Mkdir(proc, 0o700); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, os.Mkdir(proc, 0o700))
 		write(t, filepath.Join(proc, "comm"), name+"\n")
 	}
 	for _, text := range []string{NoGuestsScript, ResetScript} {
@@ -293,13 +274,9 @@ func TestAnotherAuthority(t *testing.T) {
 func TestFormats(t *testing.T) {
 	c, _ := depot(t)
 	script, err := Script(machine(), c, token)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	data, err := Format(script, "cloud-init")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	var cloud struct {
 		Files []struct{ Path, Permissions, Content string } `json:"write_files"`
 		Run   [][]string                                    `json:"runcmd"`

@@ -18,6 +18,7 @@ import (
 
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/internal/callin"
+	"yunion.io/x/ocadm/test/require"
 )
 
 // A machine that calls in reports before it downloads anything, including failures before ocadm is there; then ocadm reports.
@@ -52,15 +53,11 @@ func TestCallIn(t *testing.T) {
 	address := strings.TrimPrefix(s.URL, "https://")
 	_, port, _ := strings.Cut(address, ":")
 	number, err := strconv.Atoi(port)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	m := machine()
 	m.Spec.Infrastructure.Callback = &v1alpha1.MachineCallback{}
 	script, err := Script(m, Cluster{Endpoint: address, CA: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw}), DepotPort: number}, token)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	dir := t.TempDir()
 	out, status := run(t, dir, script, "join", "4")
 	want := []callin.Report{{State: callin.Called, Try: 4}, {State: callin.Failed, Try: 4, Exit: ExitNoDownload}}
@@ -84,14 +81,10 @@ func TestExpired(t *testing.T) {
 	t.Cleanup(refuses.Close)
 	_, port, _ := strings.Cut(strings.TrimPrefix(refuses.URL, "https://"), ":")
 	number, err := strconv.Atoi(port)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	c.DepotPort, c.CA = number, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: refuses.Certificate().Raw})
 	script, err := Script(machine(), c, token)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	dir := t.TempDir()
 	out, status := run(t, dir, script)
 	if status != ExitExpired || !strings.Contains(out, "ocadm machine bootstrap-data worker-1") || strings.Contains(out, token) || len(files(t, dir)) > 0 || len(*asked) > 0 {
@@ -107,9 +100,7 @@ func TestSettingsOfTheCloud(t *testing.T) {
 		Offline: new(true), NoProxy: []string{"a", "b"}, HTTPSProxy: "http://p:2", ConntrackMaxPerCore: new(int32),
 	}}
 	got, err := JoinConfig(m, c, token, "pin")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	node, _ := got["node"].(map[string]any)
 	for key, want := range map[string]string{"offline": "false", "noProxy": "[own.example.org]", "httpsProxy": "http://p:2", "conntrackMaxPerCore": "0"} {
 		if fmt.Sprint(node[key]) != want {

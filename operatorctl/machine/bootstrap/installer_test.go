@@ -17,6 +17,7 @@ import (
 	"yunion.io/x/ocadm/phases/config"
 	"yunion.io/x/ocadm/phases/host"
 	"yunion.io/x/ocadm/phases/kubernetes"
+	"yunion.io/x/ocadm/test/require"
 )
 
 // The constants match those of the installer, which the package must not import.
@@ -25,9 +26,7 @@ func TestConstants(t *testing.T) {
 		t.Error("the installer has another port of the depot, another ledger, or other settings")
 	}
 	objs, err := cluster.Settings(cluster.Options{ImageRepository: "registry.example.org/you"}, "")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if text, _, _ := unstructured.NestedString(objs[1].Object, "data", bootstrap.SettingsKey); !strings.Contains(text, "imageRepository: registry.example.org/you\n") {
 		t.Errorf("the settings are %q", text)
 	}
@@ -41,17 +40,13 @@ func TestIdentityScript(t *testing.T) {
 		"init": kubernetes.RenderInit, "join": kubernetes.RenderJoin, "none": func(*config.Config) ([]byte, error) { return nil, nil },
 	} {
 		raw, err := render(&c)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		dir, want := t.TempDir(), ""
 		if raw != nil {
 			want = "name chosen\nca BEGIN\nca END\n"
 			for file, text := range map[string]string{strings.TrimPrefix(kubernetes.ConfigFile, "/etc"): string(raw), "/kubernetes/pki/ca.crt": "BEGIN\nEND\n"} {
 				to := filepath.Join(dir, file)
-				if err := errors.Join(os.MkdirAll(filepath.Dir(to), 0o755), os.WriteFile(to, []byte(text), 0o600)); err != nil {
-					t.Fatal(err)
-				}
+				require.NoError(t, errors.Join(os.MkdirAll(filepath.Dir(to), 0o755), os.WriteFile(to, []byte(text), 0o600)))
 			}
 		}
 		run := exec.CommandContext(t.Context(), "sh", "-s")

@@ -11,6 +11,8 @@ import (
 	"os/exec"
 	"path/filepath"
 	"testing"
+
+	"yunion.io/x/ocadm/test/require"
 )
 
 // TestReceiveAgain checks that a file arrives while the script of a connection that was lost notices it. Nothing else is left.
@@ -27,25 +29,19 @@ func TestReceiveAgain(t *testing.T) {
 		if err == nil {
 			_, err = in.Write(data[:1<<17])
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		return c, in
 	}
 	first, lost := start()
 	second, in := start()
-	if err := lost.Close(); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, lost.Close())
 	if err := first.Wait(); first.ProcessState.ExitCode() != ExitNoDownload {
 		t.Errorf("half of a file: %v", err)
 	}
 	if _, err := in.Write(data[1<<17:]); err != nil {
 		t.Fatal(err)
 	}
-	if err := in.Close(); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, in.Close())
 	if err := second.Wait(); err != nil {
 		t.Errorf("the entire file: %v", err)
 	}

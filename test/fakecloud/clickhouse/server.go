@@ -17,6 +17,8 @@ import (
 	"testing"
 
 	"github.com/ClickHouse/ch-go/proto"
+
+	"yunion.io/x/ocadm/test/require"
 )
 
 // AdminUser is the administrator's account.
@@ -55,9 +57,7 @@ func Start(t testing.TB) *Server {
 		databases: map[string]bool{"system": true, "default": true, "INFORMATION_SCHEMA": true, "information_schema": true},
 	}
 	s.accounts = map[string]*account{AdminUser: {hash: digest(s.AdminPassword), file: true}}
-	if err := s.Resume(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, s.Resume(t.Context()))
 	t.Cleanup(s.Pause)
 	return s
 }

@@ -24,6 +24,7 @@ import (
 	_ "yunion.io/x/ocadm/test/fakecloud/program" // the program that is built below: go test must know that results depend on it
 	"yunion.io/x/ocadm/test/freeport"
 	"yunion.io/x/ocadm/test/mariadb"
+	"yunion.io/x/ocadm/test/require"
 )
 
 // Cluster and Namespace are the owner in all certificates made here.
@@ -82,13 +83,9 @@ func (c *Cloud) certificate(small bool, components []string) map[string]any {
 		dns = append(dns, pki.ServiceNames(Cluster+"-"+component, Namespace)...)
 	}
 	pair, err := pki.Issue(c.CA, pki.Request{CommonName: "service", DNSNames: dns, IPs: []net.IP{net.IPv4(127, 0, 0, 1)}, NotBefore: time.Now(), Small: small})
-	if err != nil {
-		c.t.Fatal(err)
-	}
+	require.NoError(c.t, err)
 	key, err := pair.KeyPEM()
-	if err != nil {
-		c.t.Fatal(err)
-	}
+	require.NoError(c.t, err)
 	name := strings.Join(components, "-")
 	return map[string]any{
 		"enable_ssl": true, "ssl_ca_certs": c.CAFile,
@@ -115,9 +112,7 @@ func (c *Cloud) Config(name string, groups ...map[string]any) string {
 	}
 	maps.DeleteFunc(all, func(_ string, v any) bool { return v == nil })
 	data, err := yaml.Marshal(all)
-	if err != nil {
-		c.t.Fatal(err)
-	}
+	require.NoError(c.t, err)
 	return c.write(name+".conf", data)
 }
 
@@ -141,9 +136,7 @@ func (c *Cloud) Account(user, password string) map[string]any {
 func (c *Cloud) write(name string, data []byte) string {
 	c.t.Helper()
 	path := filepath.Join(c.Dir, name)
-	if err := os.WriteFile(path, data, 0o600); err != nil {
-		c.t.Fatal(err)
-	}
+	require.NoError(c.t, os.WriteFile(path, data, 0o600))
 	return path
 }
 
@@ -164,16 +157,12 @@ func (c *Cloud) StartEnv(env []string, name string, args ...string) *Process {
 		c.t.Fatal(err)
 	}
 	log, err := os.CreateTemp(c.Dir, name+"-*.log")
-	if err != nil {
-		c.t.Fatal(err)
-	}
+	require.NoError(c.t, err)
 	_ = log.Close()
 	cmd := exec.Command(link, args...)
 	cmd.Env = append(append(os.Environ(), "STANDIN_CLUSTER="+Cluster, "STANDIN_NAMESPACE="+Namespace), env...)
 	p, err := child.Start(cmd, log.Name())
-	if err != nil {
-		c.t.Fatal(err)
-	}
+	require.NoError(c.t, err)
 	c.t.Cleanup(p.Kill)
 	return &Process{p}
 }
@@ -230,8 +219,6 @@ func (p *Process) Stop() int {
 func FreePort(t testing.TB) int {
 	t.Helper()
 	port, err := freeport.Take("127.0.0.1")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return port
 }

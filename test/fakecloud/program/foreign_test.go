@@ -9,13 +9,12 @@ import (
 	"testing"
 
 	"yunion.io/x/ocadm/test/fakecloud/servicespec"
+	"yunion.io/x/ocadm/test/require"
 )
 
 func TestForeignPorts(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "application.properties")
-	if err := os.WriteFile(file, []byte("a=b\nserver.port=30595\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.WriteFile(file, []byte("a=b\nserver.port=30595\n"), 0o600))
 	for _, tc := range []struct {
 		spec servicespec.Spec
 		args []string
@@ -38,9 +37,7 @@ func TestFileOfTheMachineMayBeMissing(t *testing.T) {
 	if got := (Machine{}).withoutMissing(args, file); !slices.Equal(got, args[:2]) {
 		t.Errorf("got %v", got)
 	}
-	if err := os.WriteFile(file, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.WriteFile(file, nil, 0o600))
 	if got := (Machine{}).withoutMissing(args, file); !slices.Equal(got, args) {
 		t.Errorf("a file that is there is dropped: %v", got)
 	}

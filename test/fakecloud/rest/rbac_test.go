@@ -8,15 +8,14 @@ import (
 
 	"yunion.io/x/ocadm/operatorctl/policy"
 	"yunion.io/x/ocadm/test/fakecloud/rest"
+	"yunion.io/x/ocadm/test/require"
 )
 
 // standard returns the standard policies of a role, by scope.
 func standard(t *testing.T, role string) rest.Policies {
 	t.Helper()
 	table, err := policy.Standard()
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	out := rest.Policies{}
 	for _, r := range table.Roles {
 		if r.Name != role {
@@ -26,9 +25,7 @@ func standard(t *testing.T, role string) rest.Policies {
 			for _, name := range r.Policies {
 				if p.Name == name {
 					decoded, err := rest.Decode(p.Rules)
-					if err != nil {
-						t.Fatal(err)
-					}
+					require.NoError(t, err)
 					out[p.Scope] = append(out[p.Scope], decoded)
 				}
 			}

@@ -14,15 +14,14 @@ import (
 
 	"yunion.io/x/ocadm/test/fakecloud/schema"
 	"yunion.io/x/ocadm/test/mariadb"
+	"yunion.io/x/ocadm/test/require"
 )
 
 // open creates an empty database.
 func open(t *testing.T, server *mariadb.Server, name string) *sql.DB {
 	t.Helper()
 	db, err := sql.Open("mysql", fmt.Sprintf("root:%s@tcp(%s)/?interpolateParams=true", server.RootPassword, server.Addr()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	t.Cleanup(func() { db.Close() })
 	db.SetMaxOpenConns(1)
 	for _, s := range []string{"CREATE DATABASE " + name, "USE " + name} {
@@ -41,9 +40,7 @@ func exec(t *testing.T, db *sql.DB, statement string) {
 func text(t *testing.T, db *sql.DB, query string) string {
 	t.Helper()
 	var s sql.NullString
-	if err := db.QueryRowContext(t.Context(), query).Scan(&s); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, db.QueryRowContext(t.Context(), query).Scan(&s))
 	return s.String
 }
 

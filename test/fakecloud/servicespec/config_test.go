@@ -8,6 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"yunion.io/x/ocadm/test/fakecloud/servicespec"
+	"yunion.io/x/ocadm/test/require"
 )
 
 func TestParse(t *testing.T) {
@@ -42,9 +43,7 @@ func TestParse(t *testing.T) {
 func TestParseArgs(t *testing.T) {
 	schema := servicespec.NewSchema("port:int auto_sync_table:bool")
 	values, files, err := servicespec.ParseArgs(schema, []string{"--auto-sync-table", "--config", "b", "--common-config-file=a", "--port=1"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if diff := cmp.Diff(servicespec.Values{"auto_sync_table": true, "port": int64(1)}, values); diff != "" {
 		t.Error(diff)
 	}

@@ -13,6 +13,8 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"yunion.io/x/ocadm/test/require"
 )
 
 const foreign = "example.com/other:v1"
@@ -23,9 +25,7 @@ func (w *faulty) drift(t testing.TB, name string) {
 	d := &appsv1.Deployment{}
 	w.In(t).Get(d, name)
 	patch := client.RawPatch(types.JSONPatchType, []byte(`[{"op":"replace","path":"/spec/template/spec/containers/0/image","value":"`+foreign+`"}]`))
-	if err := w.Client.Patch(t.Context(), d, patch, client.FieldOwner("kubectl-edit")); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, w.Client.Patch(t.Context(), d, patch, client.FieldOwner("kubectl-edit")))
 }
 
 func (w *faulty) untilHealed(t testing.TB, o *operator, name string) {
@@ -48,22 +48,14 @@ func TestAPIServer(t *testing.T) {
 		do   func(*testing.T)
 	}{
 		{"hangs", func(t *testing.T) {
-			if err := w.Cluster.Signal("kube-apiserver", syscall.SIGSTOP); err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, w.Cluster.Signal("kube-apiserver", syscall.SIGSTOP))
 			time.Sleep(lasting(3*time.Second, time.Minute))
-			if err := w.Cluster.Signal("kube-apiserver", syscall.SIGCONT); err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, w.Cluster.Signal("kube-apiserver", syscall.SIGCONT))
 		}},
 		{"is gone", func(t *testing.T) {
-			if err := w.Cluster.Kill("kube-apiserver"); err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, w.Cluster.Kill("kube-apiserver"))
 			time.Sleep(lasting(3*time.Second, time.Minute))
-			if err := w.Cluster.Restart(t.Context(), "kube-apiserver"); err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, w.Cluster.Restart(t.Context(), "kube-apiserver"))
 		}},
 		{"cuts every watch", func(*testing.T) { conns.cut() }},
 	} {

@@ -20,6 +20,7 @@ import (
 	"github.com/chromedp/chromedp"
 
 	"yunion.io/x/ocadm/test/env"
+	"yunion.io/x/ocadm/test/require"
 )
 
 // browser is a headless Chromium that shows the page. An error in its scripts fails the test.
@@ -151,7 +152,5 @@ func (b *browser) picture(name string) {
 	}
 	do(b, chromedp.Sleep(300*time.Millisecond))
 	raw := do(b, chromedp.CaptureScreenshot())
-	if err := os.WriteFile(filepath.Join(dir, name+".png"), raw, 0o644); err != nil {
-		b.Fatal(err)
-	}
+	require.NoError(b, os.WriteFile(filepath.Join(dir, name+".png"), raw, 0o644))
 }

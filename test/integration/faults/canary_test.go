@@ -21,6 +21,7 @@ import (
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/operatorctl"
 	"yunion.io/x/ocadm/test/integration/harness"
+	"yunion.io/x/ocadm/test/require"
 )
 
 // TestCanary tests a database server and an identity service that refuse, and quote in their responses the secrets that they were sent. No secret may
@@ -42,9 +43,7 @@ func TestCanary(t *testing.T) {
 		cr := w.In(t).TryCloud()
 		cr.Spec.MySQL.Password = "" // the user has put it there
 		b, err := yaml.Marshal(cr)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		texts["the cloud, "+when] = string(b)
 	}
 	quoted := func(when string, names ...string) {
@@ -101,9 +100,7 @@ func TestCanary(t *testing.T) {
 		}
 	}
 	var events eventsv1.EventList
-	if err := w.Client.List(t.Context(), &events, client.InNamespace(namespace)); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, w.Client.List(t.Context(), &events, client.InNamespace(namespace)))
 	texts["events"], texts["the operator's log"] = fmt.Sprint(events.Items), log.String()
 	for _, leak := range harness.Leaks(words, texts) {
 		t.Error(leak)

@@ -19,6 +19,7 @@ import (
 	"yunion.io/x/ocadm/internal/clickhouse"
 	"yunion.io/x/ocadm/operatorctl"
 	fakeclickhouse "yunion.io/x/ocadm/test/fakecloud/clickhouse"
+	"yunion.io/x/ocadm/test/require"
 )
 
 // clickhouseEnv is an environment with a ClickHouse server, played by package test/fakecloud, and an operator that reaches it.
@@ -104,9 +105,7 @@ func TestClickHouse(t *testing.T) {
 	// Keystone has a schema there, and nearly all components wait for keystone. The others are created.
 	c.untilSays(t, o, "keystone", v1alpha1.Waiting, "clickhouse/keystone", "connection refused")
 	c.untilSays(t, o, "web", v1alpha1.Available)
-	if err := c.server.Resume(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, c.server.Resume(t.Context()))
 	c.untilReady(t, o, -1)
 	if got := c.made(t); !slices.Equal(got, []string{"glance", "keystone", "yunioncloud"}) {
 		t.Errorf("databases %q", got)
@@ -118,9 +117,7 @@ func TestClickHouse(t *testing.T) {
 		c.server.Pause()
 		c.untilSays(t, o, "glance", v1alpha1.Waiting, "clickhouse/glance", "connection refused")
 		c.are(t, v1alpha1.Available, "yunionconf", "web", "etcd", "host-deployer")
-		if err := c.server.Resume(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, c.server.Resume(t.Context()))
 		c.untilReady(t, o, -1)
 	})
 	t.Run("loses a database", func(t *testing.T) {
@@ -145,9 +142,7 @@ func TestClickHouse(t *testing.T) {
 		const next = "Another-admin-Pa55word"
 		c.server.SetAdminPassword(next)
 		c.server.Pause() // open connections stay open
-		if err := c.server.Resume(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, c.server.Resume(t.Context()))
 		c.untilSays(t, o, "glance", v1alpha1.Degraded, "clickhouse/glance", "Authentication failed")
 		c.are(t, v1alpha1.Available, "yunionconf", "web", "etcd")
 		before := c.server.Logins()
@@ -157,9 +152,7 @@ func TestClickHouse(t *testing.T) {
 		}
 		secret := &corev1.Secret{}
 		secret.Namespace, secret.Name, secret.StringData = namespace, "columns", map[string]string{"password": next}
-		if err := c.Client.Create(t.Context(), secret); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, c.Client.Create(t.Context(), secret))
 		t.Cleanup(func() { _ = client.IgnoreNotFound(c.Client.Delete(context.WithoutCancel(t.Context()), secret)) })
 		c.In(t).Edit(`{"spec":{"clickhouse":{"password":null,"passwordSecretRef":{"name":"columns","key":"password"}}}}`)
 		c.untilReady(t, o, -1)

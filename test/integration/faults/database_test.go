@@ -20,6 +20,7 @@ import (
 	"yunion.io/x/ocadm/operatorctl"
 	"yunion.io/x/ocadm/test/env"
 	"yunion.io/x/ocadm/test/integration/instant"
+	"yunion.io/x/ocadm/test/require"
 )
 
 // dbUser is an administrator without the privileges that would let it write to a read-only or full server.
@@ -123,9 +124,7 @@ func TestDatabaseOnInstall(t *testing.T) {
 func (w *faulty) hold(t *testing.T) {
 	t.Helper()
 	db, err := sql.Open("mysql", fmt.Sprintf("%s:%s@tcp(%s)/", dbUser, dbPassword, w.DB.Addr()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	t.Cleanup(func() { db.Close() })
 	if _, err := db.Conn(t.Context()); err != nil {
 		t.Fatal(err)
@@ -209,9 +208,7 @@ func TestDatabaseOfRunningCloud(t *testing.T) {
 func (w *faulty) login(t testing.TB, user, password string) {
 	t.Helper()
 	db, err := sql.Open("mysql", fmt.Sprintf("%s:%s@tcp(%s)/", user, password, w.DB.Addr()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer db.Close()
 	if err := db.PingContext(t.Context()); err != nil {
 		t.Errorf("logging in as %s: %v", user, err)
@@ -232,13 +229,9 @@ func TestDatabasePasswordInSecret(t *testing.T) {
 	w.untilSays(t, o, "keystone", v1alpha1.Degraded, `secrets "database" not found`)
 	w.untilSays(t, o, "web", v1alpha1.Available)
 	secret.StringData = map[string]string{"other": "x"}
-	if err := w.Client.Create(t.Context(), secret); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, w.Client.Create(t.Context(), secret))
 	w.untilSays(t, o, "keystone", v1alpha1.Degraded, `Secret onecloud/database has no key "password"`)
 	secret.StringData = map[string]string{"password": dbPassword}
-	if err := w.Client.Update(t.Context(), secret); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, w.Client.Update(t.Context(), secret))
 	w.untilReady(t, o, -1)
 }

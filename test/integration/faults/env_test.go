@@ -11,6 +11,7 @@ import (
 	"yunion.io/x/ocadm/internal/mysql"
 	"yunion.io/x/ocadm/test/env"
 	"yunion.io/x/ocadm/test/integration/harness"
+	"yunion.io/x/ocadm/test/require"
 )
 
 const (
@@ -44,8 +45,6 @@ func (w *faulty) minimal() *v1alpha1.OnecloudCluster { return w.Only(env.Small..
 func passes(t testing.TB) (ended float64, busy bool) {
 	t.Helper()
 	ended, busy, err := harness.Passes()
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return ended, busy
 }

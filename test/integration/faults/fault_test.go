@@ -20,6 +20,7 @@ import (
 	"yunion.io/x/ocadm/internal/kube"
 	"yunion.io/x/ocadm/operatorctl"
 	"yunion.io/x/ocadm/test/env"
+	"yunion.io/x/ocadm/test/require"
 )
 
 // lasting returns the duration of a fault that shows only over time: long if everything is tested, otherwise short.
@@ -118,9 +119,7 @@ func (w *faulty) untilThere(t testing.TB, op *operator, o client.Object, name st
 func (w *faulty) sql(t testing.TB, statement string, args ...any) {
 	t.Helper()
 	db, err := sql.Open("mysql", fmt.Sprintf("root:%s@tcp(%s)/?interpolateParams=true", w.DB.RootPassword, w.DB.Addr()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer db.Close()
 	if _, err := db.ExecContext(context.WithoutCancel(t.Context()), statement, args...); err != nil {
 		t.Fatal(err)
@@ -133,9 +132,7 @@ func (w *faulty) untilTold(t testing.TB, o *operator, reason, text string) {
 	deadline := time.Now().Add(env.Patience)
 	for {
 		var list eventsv1.EventList
-		if err := w.Client.List(t.Context(), &list, client.InNamespace(namespace)); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, w.Client.List(t.Context(), &list, client.InNamespace(namespace)))
 		for _, e := range list.Items {
 			if e.Regarding.UID == w.In(t).TryCloud().UID && e.Reason == reason && strings.Contains(e.Note, text) && e.Type == corev1.EventTypeWarning {
 				return

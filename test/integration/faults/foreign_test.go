@@ -10,6 +10,7 @@ import (
 
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/internal/mysql"
+	"yunion.io/x/ocadm/test/require"
 )
 
 // annotate sets an annotation of the cloud.
@@ -21,9 +22,7 @@ func (w *faulty) annotate(t testing.TB, key, value string) {
 		cr.Annotations = map[string]string{}
 	}
 	cr.Annotations[key] = value
-	if err := w.Client.Patch(t.Context(), cr, before); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, w.Client.Patch(t.Context(), cr, before))
 }
 
 // TestForeignDatabase checks that what exists on the database server and does not belong to the cloud is neither used nor changed before a user

@@ -15,15 +15,14 @@ import (
 	"yunion.io/x/ocadm/test/env"
 	"yunion.io/x/ocadm/test/fakecloud/rest"
 	"yunion.io/x/ocadm/test/integration/instant"
+	"yunion.io/x/ocadm/test/require"
 )
 
 // table opens a service's database, so that a test can make changes that the service's API would refuse.
 func (w *faulty) table(t testing.TB, database string) *rest.Store {
 	t.Helper()
 	s, err := rest.Open(t.Context(), fmt.Sprintf("mysql+pymysql://root:%s@%s/%s?charset=utf8", w.DB.RootPassword, w.DB.Addr(), database))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	t.Cleanup(func() { s.Close() })
 	return s
 }
@@ -163,13 +162,9 @@ func TestStandardPoliciesDelayNothing(t *testing.T) {
 func (w *faulty) endpoints(t testing.TB, s *rest.Store, service, iface string) []rest.Record {
 	t.Helper()
 	owner, err := s.Get(t.Context(), "services", service)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	all, err := s.List(t.Context(), "endpoints")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	var out []rest.Record
 	for _, e := range all {
 		if e.Text("service_id") == owner.Text("id") && e.Text("interface") == iface {

@@ -24,6 +24,7 @@ import (
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/operatorctl"
 	"yunion.io/x/ocadm/test/env"
+	"yunion.io/x/ocadm/test/require"
 )
 
 const hold = "example.com/hold"
@@ -74,23 +75,17 @@ func TestOrphanedPod(t *testing.T) {
 	w := use(t)
 	o := w.install(t, w.minimal())
 	d := &appsv1.Deployment{}
-	if err := w.Client.Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: "default-glance"}, d); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, w.Client.Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: "default-glance"}, d))
 	pod := &corev1.Pod{Spec: *d.Spec.Template.Spec.DeepCopy()}
 	pod.Namespace, pod.Name, pod.Labels = namespace, "default-glance-left", d.Spec.Template.Labels
-	if err := w.Client.Create(t.Context(), pod); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, w.Client.Create(t.Context(), pod))
 	t.Cleanup(func() { _ = client.IgnoreNotFound(w.Client.Delete(context.WithoutCancel(t.Context()), pod)) })
 	w.remove(t)
 	w.untilDeleting(t, o, "(kubectl -n onecloud delete pod default-glance-left)")
 	if err := w.Client.Get(t.Context(), client.ObjectKeyFromObject(pod), pod); err != nil || pod.DeletionTimestamp != nil {
 		t.Errorf("the pod was touched: %v, deleted %v", err, pod.DeletionTimestamp)
 	}
-	if err := w.Client.Delete(t.Context(), pod, client.GracePeriodSeconds(0)); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, w.Client.Delete(t.Context(), pod, client.GracePeriodSeconds(0)))
 	w.untilGone(t, o)
 }
 
@@ -106,15 +101,11 @@ func TestQuota(t *testing.T) {
 	w := use(t)
 	quota := &corev1.ResourceQuota{Spec: corev1.ResourceQuotaSpec{Hard: corev1.ResourceList{"count/persistentvolumeclaims": resource.MustParse("0")}}}
 	quota.Namespace, quota.Name = namespace, "tight"
-	if err := w.Client.Create(t.Context(), quota); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, w.Client.Create(t.Context(), quota))
 	remove := func() { _ = client.IgnoreNotFound(w.Client.Delete(context.WithoutCancel(t.Context()), quota)) }
 	t.Cleanup(remove)
 	quota.Status = corev1.ResourceQuotaStatus{Hard: quota.Spec.Hard, Used: quota.Spec.Hard} // no controller counts here
-	if err := w.Client.Status().Update(t.Context(), quota); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, w.Client.Status().Update(t.Context(), quota))
 	o := w.run(t)
 	began := time.Now()
 	w.In(t).Create(w.minimal())
@@ -234,33 +225,23 @@ func TestNamespaceTerminating(t *testing.T) {
 	const fleeting = "fleeting"
 	ns := &corev1.Namespace{}
 	ns.Name = fleeting
-	if err := w.Client.Create(t.Context(), ns); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, w.Client.Create(t.Context(), ns))
 	rights := &rbacv1.RoleBinding{
 		ObjectMeta: metav1.ObjectMeta{Namespace: fleeting, Name: "operator"},
 		Subjects:   []rbacv1.Subject{{Kind: rbacv1.UserKind, APIGroup: rbacv1.GroupName, Name: env.OperatorUser}},
 		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "cluster-admin"},
 	}
-	if err := w.Client.Create(t.Context(), rights); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, w.Client.Create(t.Context(), rights))
 	o := w.run(t, func(o *operatorctl.Options) { o.Namespaces = []string{namespace, fleeting} })
 	cr := w.minimal()
 	cr.Namespace = fleeting
 	cr.Finalizers = []string{v1alpha1.Finalizer} // an earlier pass has set it
 	cr.Annotations = map[string]string{v1alpha1.AnnotationPaused: "true"}
-	if err := w.Client.Create(t.Context(), cr); err != nil {
-		t.Fatal(err)
-	}
-	if err := w.Client.Delete(t.Context(), ns); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, w.Client.Create(t.Context(), cr))
+	require.NoError(t, w.Client.Delete(t.Context(), ns))
 	unpause := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"annotations":null}}`))
 	before, began := o.has(), time.Now()
-	if err := w.Client.Patch(t.Context(), cr, unpause); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, w.Client.Patch(t.Context(), cr, unpause))
 	get := func() *v1alpha1.OnecloudCluster {
 		got := &v1alpha1.OnecloudCluster{}
 		if err := w.Client.Get(t.Context(), client.ObjectKeyFromObject(cr), got); err != nil {
@@ -278,9 +259,7 @@ func TestNamespaceTerminating(t *testing.T) {
 	}
 	time.Sleep(lasting(time.Second, time.Minute))
 	atMost(t, "requests to the API server", o.has().minus(before).requests, 90, 8, time.Since(began)) // a pass that tries everything sends 73
-	if err := w.Client.Delete(t.Context(), cr); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, w.Client.Delete(t.Context(), cr))
 	for deadline := time.Now().Add(env.Patience); get() != nil; time.Sleep(20 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatalf("%s\n%s", env.States(get()), o.tail(12))
@@ -297,9 +276,7 @@ func TestSecrets(t *testing.T) {
 		s := &corev1.Secret{}
 		s.Namespace, s.Name = namespace, name
 		passed, _ := passes(t)
-		if err := w.Client.Delete(t.Context(), s); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, w.Client.Delete(t.Context(), s))
 		w.untilThere(t, o, &corev1.Secret{}, name, func(x client.Object) (bool, string) { return x.GetDeletionTimestamp() == nil, "it is going" })
 		w.untilReady(t, o, passed)
 	}

@@ -25,15 +25,14 @@ import (
 	"yunion.io/x/ocadm/test/env"
 	"yunion.io/x/ocadm/test/fakecloud/program"
 	"yunion.io/x/ocadm/test/integration/harness"
+	"yunion.io/x/ocadm/test/require"
 )
 
 // interfaceOf serves the REST API and its page.
 func interfaceOf(t *testing.T, o restapi.Options) string {
 	t.Helper()
 	h, run, err := restapi.New(o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	server := httptest.NewUnstartedServer(nil)
 	server.Config = restapi.Server(h)
@@ -234,15 +233,11 @@ func readerToken(b *browser, u *updated) string {
 		&rbacv1.RoleBinding{ObjectMeta: meta, Subjects: []rbacv1.Subject{{Kind: "ServiceAccount", Namespace: namespace, Name: "reader"}},
 			RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: "reader"}},
 	} {
-		if err := u.Client.Create(u.Context(), o); err != nil {
-			b.Fatal(err)
-		}
+		require.NoError(b, u.Client.Create(u.Context(), o))
 		b.Cleanup(func() { _ = u.Client.Delete(context.WithoutCancel(u.Context()), o) })
 	}
 	request := &authenticationv1.TokenRequest{}
-	if err := u.Client.SubResource("token").Create(u.Context(), account, request); err != nil {
-		b.Fatal(err)
-	}
+	require.NoError(b, u.Client.SubResource("token").Create(u.Context(), account, request))
 	return request.Status.Token
 }
 
@@ -261,14 +256,10 @@ func TestLocalPage(t *testing.T) {
 	}
 	for sent, want := range map[string]int{token: http.StatusOK, "": http.StatusUnauthorized, token + "x": http.StatusUnauthorized} {
 		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, address+"api/v1/namespaces/"+namespace+"/clouds", nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		r.Header.Set("Authorization", "Bearer "+sent)
 		answer, err := http.DefaultClient.Do(r)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		if err := answer.Body.Close(); err != nil || answer.StatusCode != want {
 			t.Errorf("token %q: %s, want %d", sent, answer.Status, want)
 		}

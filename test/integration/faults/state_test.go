@@ -25,15 +25,14 @@ import (
 	"yunion.io/x/ocadm/test/env"
 	"yunion.io/x/ocadm/test/fakecloud/keystone"
 	"yunion.io/x/ocadm/test/fakecloud/rest"
+	"yunion.io/x/ocadm/test/require"
 )
 
 // secrets returns the passwords and keys of the cloud, by Secret and key. They must survive everything.
 func (w *faulty) secrets(t testing.TB) map[string]string {
 	t.Helper()
 	var list corev1.SecretList
-	if err := w.Client.List(t.Context(), &list, client.InNamespace(namespace), client.MatchingLabels{v1alpha1.LabelManagedBy: v1alpha1.ValueManagedBy}); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, w.Client.List(t.Context(), &list, client.InNamespace(namespace), client.MatchingLabels{v1alpha1.LabelManagedBy: v1alpha1.ValueManagedBy}))
 	out := map[string]string{}
 	for _, s := range list.Items {
 		if s.Labels[v1alpha1.LabelComponent] != "" || s.Labels[v1alpha1.LabelRelease] != "" {
@@ -56,13 +55,9 @@ func (w *faulty) state(t testing.TB) map[string]string {
 		w.objects(t, kind, secrets, out)
 	}
 	databases, err := w.root.Databases(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	accounts, err := w.root.Accounts(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	out["databases"] = strings.Join(databases, "\n")
 	out["accounts"] = ""
 	for _, a := range accounts {
@@ -77,14 +72,10 @@ func (w *faulty) state(t testing.TB) map[string]string {
 func (w *faulty) objects(t testing.TB, kind client.Object, secrets map[string]string, out map[string]string) {
 	t.Helper()
 	gvk, err := w.Client.GroupVersionKindFor(kind)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	list := &unstructured.UnstructuredList{}
 	list.SetGroupVersionKind(gvk)
-	if err := w.Client.List(t.Context(), list, client.InNamespace(namespace)); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, w.Client.List(t.Context(), list, client.InNamespace(namespace)))
 	gone := w.In(t).TryCloud() == nil
 	for _, o := range list.Items {
 		if gvk.Kind != v1alpha1.Kind && o.GetLabels()[v1alpha1.LabelManagedBy] != v1alpha1.ValueManagedBy || gone && len(o.GetOwnerReferences()) > 0 {
@@ -94,9 +85,7 @@ func (w *faulty) objects(t testing.TB, kind client.Object, secrets map[string]st
 			continue // an interrupted pass may have created one more; release checks them
 		}
 		text, err := yaml.Marshal(masked(o.Object, gvk.Kind == "Secret"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		out[gvk.Kind+" "+o.GetName()] = w.named(string(text), secrets)
 	}
 }
@@ -213,9 +202,7 @@ func (w *faulty) records(t testing.TB, databases []string, out map[string]string
 			continue
 		}
 		s, err := rest.Open(t.Context(), fmt.Sprintf("mysql+pymysql://root:%s@%s/%s?charset=utf8", w.DB.RootPassword, w.DB.Addr(), database))
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		for _, table := range list {
 			rows, err := s.List(t.Context(), table)
 			if err != nil && !strings.Contains(err.Error(), "1146") { // never started
@@ -237,9 +224,7 @@ func (w *faulty) records(t testing.TB, databases []string, out map[string]string
 				delete(r, k)
 			}
 			text, err := json.Marshal(r)
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			line := ids.ReplaceAllStringFunc(string(text), func(id string) string {
 				if n := names[id]; n != "" {
 					return n

@@ -19,6 +19,7 @@ import (
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/internal/kube"
 	"yunion.io/x/ocadm/test/env"
+	"yunion.io/x/ocadm/test/require"
 )
 
 // samples are the numbers of points to try when time is short. OCADM_SWEEP=all tries every point, OCADM_SWEEP=TEXT those whose name contains the text.
@@ -127,9 +128,7 @@ func TestCrashOnDelete(t *testing.T) {
 
 func (w *faulty) remove(t testing.TB) {
 	t.Helper()
-	if err := w.Client.Delete(t.Context(), w.minimal()); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, w.Client.Delete(t.Context(), w.minimal()))
 }
 
 func (w *faulty) untilGone(t testing.TB, o *operator) {
@@ -152,9 +151,7 @@ func (w *faulty) move(t *testing.T, o *operator, version string) {
 func (w *faulty) generations(t testing.TB) map[string]int64 {
 	t.Helper()
 	var list appsv1.DeploymentList
-	if err := w.Client.List(t.Context(), &list, client.InNamespace(namespace)); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, w.Client.List(t.Context(), &list, client.InNamespace(namespace)))
 	out := map[string]int64{}
 	for _, d := range list.Items {
 		out[strings.TrimPrefix(d.Name, cloud+"-")] = d.Generation

@@ -23,6 +23,7 @@ import (
 	"yunion.io/x/ocadm/operatorctl/engine"
 	"yunion.io/x/ocadm/test/env"
 	"yunion.io/x/ocadm/test/fakecloud/program"
+	"yunion.io/x/ocadm/test/require"
 )
 
 const (
@@ -72,9 +73,7 @@ func (u *updated) again() {
 		after[c.Name] = c.After
 	}
 	order, err := engine.Order(slices.Sorted(maps.Keys(after)), func(name string) []string { return after[name] })
-	if err != nil {
-		u.Fatal(err)
-	}
+	require.NoError(u, err)
 	order = append(slices.DeleteFunc(order, func(c string) bool { return c == "scheduler" }), "scheduler")
 	for _, c := range order {
 		name := env.Name + "-" + c

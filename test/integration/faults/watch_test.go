@@ -16,6 +16,7 @@ import (
 
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/test/env"
+	"yunion.io/x/ocadm/test/require"
 )
 
 // everything withholds every event, even bookmarks, like a dead connection that has not been detected.
@@ -138,7 +139,5 @@ func (w *faulty) damage(t *testing.T) {
 func (w *faulty) lose(t *testing.T, o client.Object, name string) {
 	t.Helper()
 	w.In(t).Get(o, name)
-	if err := w.Client.Delete(t.Context(), o); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, w.Client.Delete(t.Context(), o))
 }

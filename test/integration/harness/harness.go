@@ -23,6 +23,7 @@ import (
 	"yunion.io/x/ocadm/test/child"
 	"yunion.io/x/ocadm/test/freeport"
 	"yunion.io/x/ocadm/test/lab/binaries"
+	"yunion.io/x/ocadm/test/require"
 )
 
 // Options are the options of a cluster. The zero value is usable.
@@ -72,9 +73,7 @@ func Start(ctx context.Context, o Options) (*Cluster, error) {
 func Require(t testing.TB, o Options) *Cluster {
 	t.Helper()
 	c, err := Start(t.Context(), o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	t.Cleanup(func() {
 		if err := c.Close(); err != nil {
 			t.Errorf("stopping the API server: %v", err)

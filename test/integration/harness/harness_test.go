@@ -23,23 +23,20 @@ import (
 	"k8s.io/utils/ptr"
 
 	"yunion.io/x/ocadm/test/integration/harness"
+	"yunion.io/x/ocadm/test/require"
 )
 
 func client(t *testing.T, config *rest.Config) kubernetes.Interface {
 	t.Helper()
 	c, err := kubernetes.NewForConfig(config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return c
 }
 
 func TestCluster(t *testing.T) {
 	began := time.Now()
 	c, err := harness.Start(t.Context(), harness.Options{Dir: t.TempDir()})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	t.Logf("ready in %s", time.Since(began).Round(10*time.Millisecond))
 	t.Run("count", func(t *testing.T) { testCount(t, c) })
 	t.Run("rbac", func(t *testing.T) {
@@ -50,9 +47,7 @@ func TestCluster(t *testing.T) {
 	})
 	t.Run("kubeconfig", func(t *testing.T) {
 		config, err := clientcmd.BuildConfigFromFlags("", c.Kubeconfig)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		if _, err := client(t, config).CoreV1().Namespaces().List(t.Context(), metav1.ListOptions{}); err != nil {
 			t.Error(err)
 		}
@@ -87,9 +82,7 @@ func testCount(t *testing.T, c *harness.Cluster) {
 		_, err := counted.CoreV1().Namespaces().Create(t.Context(), namespace, metav1.CreateOptions{})
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if len(requests) != 1 || requests[0].Verb != "create" || requests[0].Resource != "namespaces" || requests[0].Code != 201 {
 		t.Errorf("want one create of a namespace, have %v", requests)
 	}
@@ -116,9 +109,7 @@ func eventually(t *testing.T, what string, done func(context.Context) (bool, err
 
 func testKubelet(t *testing.T, c *harness.Cluster) {
 	kubelet, err := c.StartKubelet(t.Context(), harness.Workloads, harness.Node{Name: "n1", Labels: map[string]string{"onecloud.yunion.io/host": "enable"}}, harness.Node{Name: "n2"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	kubelet.Hold("Deployment", "onecloud", "held")
 	k := client(t, c.Config(harness.Admin))
 	for _, name := range []string{"free", "held"} {
@@ -188,13 +179,9 @@ func testKubelet(t *testing.T, c *harness.Cluster) {
 
 func TestControllerManager(t *testing.T) {
 	c := harness.Require(t, harness.Options{})
-	if err := c.StartControllerManager(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, c.StartControllerManager(t.Context()))
 	kubelet, err := c.StartKubelet(t.Context(), []string{"Pod"}, harness.Node{Name: "n1"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	k := client(t, c.Config(harness.Admin))
 	selector, pod := template("web")
 	d := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: "web"}, Spec: appsv1.DeploymentSpec{Replicas: ptr.To(int32(3)), Selector: selector, Template: pod}}
@@ -216,9 +203,7 @@ func TestControllerManager(t *testing.T) {
 func running(t *testing.T, dir string) []string {
 	t.Helper()
 	files, err := filepath.Glob("/proc/[0-9]*/cmdline")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	var found []string
 	for _, file := range files {
 		data, err := os.ReadFile(file)

@@ -25,6 +25,7 @@ import (
 	"yunion.io/x/ocadm/phases/config"
 	"yunion.io/x/ocadm/phases/host"
 	"yunion.io/x/ocadm/test/integration/harness"
+	"yunion.io/x/ocadm/test/require"
 )
 
 // upgradedAddons checks that addons installed by an earlier release, with users' settings, are updated to this release with the same settings.
@@ -95,9 +96,7 @@ func earlier(t *testing.T, c client.WithWatch, h *host.Host) {
 	t.Helper()
 	for i, tag := range []string{"v0.0.1", "v3.0.0"} {
 		objs, err := addons.Upgradable()[i].Objects(h.Config, addons.Prepared{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		for _, o := range objs {
 			if o.GetKind() == "StorageClass" {
 				o.SetAnnotations(map[string]string{"storageclass.kubernetes.io/is-default-class": "true"})
@@ -109,9 +108,7 @@ func earlier(t *testing.T, c client.WithWatch, h *host.Host) {
 			one, _ := containers[0].(map[string]any)
 			image, _ := one["image"].(string)
 			one["image"] = image[:strings.LastIndexByte(image, ':')+1] + tag
-			if err := unstructured.SetNestedSlice(o.Object, containers, "spec", "template", "spec", "containers"); err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, unstructured.SetNestedSlice(o.Object, containers, "spec", "template", "spec", "containers"))
 		}
 		if _, err := kube.Apply(t.Context(), c, kube.FieldManager, objs...); err != nil {
 			t.Fatal(err)
@@ -136,17 +133,11 @@ func conflict(t *testing.T, c client.WithWatch) {
 func settingsLost(t *testing.T, c client.WithWatch) {
 	key := client.ObjectKey{Namespace: "local-path-storage", Name: "local-path-config"}
 	var settings corev1.ConfigMap
-	if err := c.Get(t.Context(), key, &settings); err != nil {
-		t.Fatal(err)
-	}
-	if err := c.Delete(t.Context(), settings.DeepCopy()); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, c.Get(t.Context(), key, &settings))
+	require.NoError(t, c.Delete(t.Context(), settings.DeepCopy()))
 	defer func() {
 		settings.ResourceVersion = ""
-		if err := c.Create(t.Context(), &settings); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, c.Create(t.Context(), &settings))
 	}()
 	all := installed(t, c)
 	lost := addons.Unusable(all)
@@ -223,14 +214,10 @@ func traefik() *appsv1.DaemonSet {
 
 func edit(t *testing.T, c client.WithWatch, o client.Object, patch, manager string) {
 	t.Helper()
-	if err := c.Patch(t.Context(), o, client.RawPatch(types.StrategicMergePatchType, []byte(patch)), client.FieldOwner(manager)); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, c.Patch(t.Context(), o, client.RawPatch(types.StrategicMergePatchType, []byte(patch)), client.FieldOwner(manager)))
 }
 
 func read(t *testing.T, c client.WithWatch, o client.Object) {
 	t.Helper()
-	if err := c.Get(t.Context(), client.ObjectKeyFromObject(o), o); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, c.Get(t.Context(), client.ObjectKeyFromObject(o), o))
 }

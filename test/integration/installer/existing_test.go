@@ -39,6 +39,7 @@ import (
 	"yunion.io/x/ocadm/cmd"
 	"yunion.io/x/ocadm/internal/kube"
 	"yunion.io/x/ocadm/test/integration/harness"
+	"yunion.io/x/ocadm/test/require"
 )
 
 // existing is a cluster that others built, and a registry with images of the operator.
@@ -52,24 +53,16 @@ type existing struct {
 // TestExistingCluster installs, reinstalls, updates and removes the operator on a cluster without ocadm.
 func TestExistingCluster(t *testing.T) {
 	api := harness.Require(t, harness.Options{})
-	if err := api.StartControllerManager(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, api.StartControllerManager(t.Context()))
 	c, err := kube.New(api.Config(harness.Admin, "system:masters"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	linux := map[string]string{"kubernetes.io/os": "linux"}
 	kubelet, err := api.StartKubelet(t.Context(), []string{"Pod"}, harness.Node{Name: "node1", Labels: linux}, harness.Node{Name: "node2", Labels: linux})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	t.Cleanup(func() { _ = kubelet.Stop() })
 	for _, name := range []string{"node1", "node2"} { // as in TestInstall
 		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}
-		if err := c.Patch(t.Context(), n, client.RawPatch(types.MergePatchType, []byte(`{"spec":{"taints":null}}`))); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, c.Patch(t.Context(), n, client.RawPatch(types.MergePatchType, []byte(`{"spec":{"taints":null}}`))))
 	}
 	e := &existing{T: t, api: api, c: c, images: publish(t, "v1", "v2")}
 	for _, step := range []struct {
@@ -99,17 +92,11 @@ func publish(t *testing.T, tags ...string) string {
 	t.Cleanup(s.Close)
 	repository := strings.TrimPrefix(s.URL, "http://") + "/you/ocadm"
 	img, err := mutate.ConfigFile(empty.Image, &v1.ConfigFile{OS: "linux", Architecture: "amd64"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	for _, tag := range tags {
 		ref, err := name.ParseReference(repository + ":" + tag)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := remote.Write(ref, img); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
+		require.NoError(t, remote.Write(ref, img))
 	}
 	return repository
 }
@@ -143,17 +130,13 @@ func (e *existing) want(status, got int, text string, words ...string) {
 func (e *existing) create(objs ...client.Object) {
 	e.Helper()
 	for _, o := range objs {
-		if err := e.c.Create(e.Context(), o); err != nil {
-			e.Fatal(err)
-		}
+		require.NoError(e, e.c.Create(e.Context(), o))
 	}
 }
 
 func (e *existing) get(namespace, name string, o client.Object) {
 	e.Helper()
-	if err := e.c.Get(e.Context(), client.ObjectKey{Namespace: namespace, Name: name}, o); err != nil {
-		e.Fatal(err)
-	}
+	require.NoError(e, e.c.Get(e.Context(), client.ObjectKey{Namespace: namespace, Name: name}, o))
 }
 
 // seen returns the cluster's objects of an installation, by name, and all nodes, each with a value that only a real change alters. It omits what
@@ -231,9 +214,7 @@ func refusals(e *existing) {
 func unauthorised(e *existing) {
 	file := filepath.Join(e.TempDir(), "kubeconfig")
 	before := e.seen()
-	if err := e.api.WriteKubeconfig(file, "nobody"); err != nil {
-		e.Fatal(err)
-	}
+	require.NoError(e, e.api.WriteKubeconfig(file, "nobody"))
 	status, _, story := e.ocadm(file, "install", "--operator-image", e.images+":v1")
 	e.want(42, status, story, "OCA-4205")
 	e.create(
@@ -241,9 +222,7 @@ func unauthorised(e *existing) {
 		&rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "reader"}, RoleRef: rbacv1.RoleRef{APIGroup: "rbac.authorization.k8s.io", Kind: "ClusterRole", Name: "reader"},
 			Subjects: []rbacv1.Subject{{APIGroup: "rbac.authorization.k8s.io", Kind: "User", Name: "reader"}}},
 	)
-	if err := e.api.WriteKubeconfig(file, "reader", "system:authenticated"); err != nil {
-		e.Fatal(err)
-	}
+	require.NoError(e, e.api.WriteKubeconfig(file, "reader", "system:authenticated"))
 	status, _, story = e.ocadm(file, "install", "--operator-image", e.images+":v1")
 	e.want(42, status, story, "OCA-4211", "create deployments.apps in namespace onecloud", "escalate clusterroles.rbac.authorization.k8s.io")
 	e.unchanged(before)
@@ -252,13 +231,9 @@ func unauthorised(e *existing) {
 // oldRelease puts a proxy that reports another version in front of the real API server.
 func oldRelease(e *existing) {
 	to, err := url.Parse(e.api.URL)
-	if err != nil {
-		e.Fatal(err)
-	}
+	require.NoError(e, err)
 	transport, err := rest.TransportFor(e.api.Config(harness.Admin))
-	if err != nil {
-		e.Fatal(err)
-	}
+	require.NoError(e, err)
 	proxy := &httputil.ReverseProxy{Transport: transport, Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(to) }}
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/version" {
@@ -274,9 +249,7 @@ func oldRelease(e *existing) {
 		Clusters: map[string]*clientcmdapi.Cluster{"old": {Server: s.URL}},
 		Contexts: map[string]*clientcmdapi.Context{"old": {Cluster: "old"}}, CurrentContext: "old",
 	}
-	if err := clientcmd.WriteToFile(config, file); err != nil {
-		e.Fatal(err)
-	}
+	require.NoError(e, clientcmd.WriteToFile(config, file))
 	before := e.seen()
 	status, _, story := e.ocadm(file, "install", "--operator-image", e.images+":v1")
 	e.want(42, status, story, "OCA-4210", "v1.29.14")

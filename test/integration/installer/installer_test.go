@@ -28,6 +28,7 @@ import (
 	"yunion.io/x/ocadm/phases/host"
 	"yunion.io/x/ocadm/phases/operator"
 	"yunion.io/x/ocadm/test/integration/harness"
+	"yunion.io/x/ocadm/test/require"
 )
 
 func configuration() *config.Config {
@@ -52,23 +53,15 @@ func (r *reporter) Changed(f string, a ...any) { r.changed = append(r.changed, f
 
 func TestInstall(t *testing.T) {
 	api := harness.Require(t, harness.Options{})
-	if err := api.StartControllerManager(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, api.StartControllerManager(t.Context()))
 	c, err := kube.New(api.Config(harness.Admin, "system:masters"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	kubelet, err := api.StartKubelet(t.Context(), []string{"Pod"}, harness.Node{Name: "node1", Labels: map[string]string{"kubernetes.io/os": "linux"}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	t.Cleanup(func() { _ = kubelet.Stop() })
 	// Admission gives a new node the taint not-ready; the controller that would remove it does not run here.
 	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node1"}}
-	if err := c.Patch(t.Context(), n, client.RawPatch(types.MergePatchType, []byte(`{"spec":{"taints":null}}`))); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, c.Patch(t.Context(), n, client.RawPatch(types.MergePatchType, []byte(`{"spec":{"taints":null}}`))))
 	h := &host.Host{Config: configuration(), Kube: func(context.Context) (client.WithWatch, error) { return c, nil }}
 
 	all := []host.Phase{cloud.Settings(), addons.CNI(), addons.Storage(), addons.Ingress(), addons.Database(), operator.Install()}
@@ -106,9 +99,7 @@ func run(t *testing.T, p host.Phase, h *host.Host) {
 			t.Fatalf("Check before Run: %t, %v", done, err)
 		}
 		var r reporter
-		if err := p.Run(t.Context(), h, &r); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, p.Run(t.Context(), h, &r))
 		if len(r.changed) == 0 {
 			t.Error("Run reported no change")
 		}
@@ -148,18 +139,14 @@ func namespaces(t *testing.T, c client.WithWatch, h *host.Host) {
 func passwordOnce(t *testing.T, c client.WithWatch, h *host.Host) {
 	read := func() string {
 		var s corev1.Secret
-		if err := c.Get(t.Context(), client.ObjectKey{Namespace: "onecloud", Name: addons.DatabaseName}, &s); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, c.Get(t.Context(), client.ObjectKey{Namespace: "onecloud", Name: addons.DatabaseName}, &s))
 		return string(s.Data["password"])
 	}
 	before := read()
 	if len(before) < 20 {
 		t.Errorf("a password of %d characters was made", len(before))
 	}
-	if err := addons.Database().Run(t.Context(), h, &reporter{}); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, addons.Database().Run(t.Context(), h, &reporter{}))
 	if read() != before {
 		t.Error("the password was recreated")
 	}
@@ -168,18 +155,12 @@ func passwordOnce(t *testing.T, c client.WithWatch, h *host.Host) {
 func drift(t *testing.T, c client.WithWatch, h *host.Host) {
 	patch := []byte(`{"metadata":{"labels":{"somebody":"else"}},"data":{"net-conf.json":"{}"}}`)
 	cm := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-flannel", Name: "kube-flannel-cfg"}}
-	if err := c.Patch(t.Context(), cm, client.RawPatch(types.MergePatchType, patch)); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, c.Patch(t.Context(), cm, client.RawPatch(types.MergePatchType, patch)))
 	if done, _ := addons.CNI().Check(t.Context(), h); done {
 		t.Error("Check does not see that a value of ours was changed")
 	}
-	if err := addons.CNI().Run(t.Context(), h, &reporter{}); err != nil {
-		t.Fatal(err)
-	}
-	if err := c.Get(t.Context(), client.ObjectKeyFromObject(cm), cm); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, addons.CNI().Run(t.Context(), h, &reporter{}))
+	require.NoError(t, c.Get(t.Context(), client.ObjectKeyFromObject(cm), cm))
 	if !strings.Contains(cm.Data["net-conf.json"], "10.40.0.0/16") || cm.Labels["somebody"] != "else" {
 		t.Errorf("after Run: %v %v", cm.Data, cm.Labels)
 	}
@@ -242,9 +223,7 @@ func waitSaysWhy(t *testing.T, c client.WithWatch) {
 
 func aCloud(t *testing.T, c client.WithWatch, h *host.Host) {
 	o, err := cluster.LoadSettings(t.Context(), c, "onecloud")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if _, err := cluster.Create(t.Context(), c, o); code(err) != "OCA-7007" {
 		t.Errorf("a cloud without a version: %v", err)
 	}
@@ -280,9 +259,7 @@ func setStatus(t *testing.T, c client.WithWatch, key client.ObjectKey, ready, st
 	u := &unstructured.Unstructured{}
 	u.SetAPIVersion("onecloud.yunion.io/v1alpha1")
 	u.SetKind("OnecloudCluster")
-	if err := c.Get(t.Context(), key, u); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, c.Get(t.Context(), key, u))
 	now := time.Now().UTC().Format(time.RFC3339)
 	u.Object["status"] = map[string]any{
 		"observedGeneration": u.GetGeneration(), "phase": "Creating", "version": "v4.0.4",
@@ -293,9 +270,7 @@ func setStatus(t *testing.T, c client.WithWatch, key client.ObjectKey, ready, st
 			map[string]any{"name": "meter", "state": "Disabled"},
 		},
 	}
-	if err := c.Status().Update(t.Context(), u); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, c.Status().Update(t.Context(), u))
 }
 
 func waitForCloud(t *testing.T, c client.WithWatch, key client.ObjectKey) {
@@ -345,9 +320,7 @@ func roles(t *testing.T, c client.WithWatch) {
 	}
 	var n corev1.Node
 	value := func() string {
-		if err := c.Get(t.Context(), client.ObjectKey{Name: "node1"}, &n); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, c.Get(t.Context(), client.ObjectKey{Name: "node1"}, &n))
 		return n.Labels["onecloud.yunion.io/host"]
 	}
 	if v := value(); v != "" {

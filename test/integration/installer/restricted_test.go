@@ -13,24 +13,21 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"yunion.io/x/ocadm/phases/operator"
+	"yunion.io/x/ocadm/test/require"
 )
 
 // restricted checks that the API server accepts the operator's pod in a namespace for restricted pods, and that the pod writes nowhere.
 func restricted(t *testing.T, c client.WithWatch) {
 	const name = "restricted"
 	d := &appsv1.Deployment{}
-	if err := c.Get(t.Context(), client.ObjectKey{Namespace: operator.Namespace, Name: operator.Name}, d); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, c.Get(t.Context(), client.ObjectKey{Namespace: operator.Namespace, Name: operator.Name}, d))
 	for _, o := range []client.Object{
 		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{
 			"pod-security.kubernetes.io/enforce": "restricted", "pod-security.kubernetes.io/enforce-version": "latest",
 		}}},
 		&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: name, Name: d.Spec.Template.Spec.ServiceAccountName}},
 	} {
-		if err := c.Create(t.Context(), o); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, c.Create(t.Context(), o))
 	}
 	pod := func() *corev1.Pod {
 		return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: name, Name: "operator"}, Spec: *d.Spec.Template.Spec.DeepCopy()}

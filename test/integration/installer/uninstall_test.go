@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/test/require"
 )
 
 func uninstall(e *existing) {
@@ -22,9 +23,7 @@ func uninstall(e *existing) {
 	e.want(70, status, story, "OCA-7035", "ocadm cluster delete --namespace onecloud --name default")
 	e.unchanged(before)
 	cr := &v1alpha1.OnecloudCluster{ObjectMeta: metav1.ObjectMeta{Namespace: "onecloud", Name: "default"}}
-	if err := e.c.Delete(e.Context(), cr); err != nil {
-		e.Fatal(err)
-	}
+	require.NoError(e, e.c.Delete(e.Context(), cr))
 	delete(before, "OnecloudCluster onecloud/default")
 	status, out, _ := e.ocadm(e.api.Kubeconfig, "uninstall", "--dry-run")
 	e.want(0, status, out, "delete Deployment onecloud/onecloud-operator", "kept Secret onecloud/ocadm-mysql", "kept Namespace onecloud")
@@ -49,9 +48,7 @@ func uninstall(e *existing) {
 		e.Error("the password of the kept database was recreated")
 	}
 	e.get("onecloud", "default", cr)
-	if err := e.c.Delete(e.Context(), cr); err != nil {
-		e.Fatal(err)
-	}
+	require.NoError(e, e.c.Delete(e.Context(), cr))
 }
 
 // left returns the objects of installations that still exist.
@@ -78,9 +75,7 @@ func foreignNamespace(e *existing) {
 	e.create(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "onecloud"}})
 	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node1"}}
 	label := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"labels":{"onecloud.yunion.io/controller":"enable"}}}`))
-	if err := e.c.Patch(e.Context(), n, label); err != nil {
-		e.Fatal(err)
-	}
+	require.NoError(e, e.c.Patch(e.Context(), n, label))
 	status, _, _ := e.install()
 	e.want(0, status, "")
 	status, out, _ := e.ocadm(e.api.Kubeconfig, "uninstall", "--yes", "--delete-data")

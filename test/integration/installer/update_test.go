@@ -15,6 +15,7 @@ import (
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/cluster"
 	"yunion.io/x/ocadm/phases/operator"
+	"yunion.io/x/ocadm/test/require"
 )
 
 // operatorOnly updates the operator and leaves the cloud unchanged.
@@ -26,18 +27,14 @@ func operatorOnly(t *testing.T, c client.WithWatch, key client.ObjectKey) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	cr := &v1alpha1.OnecloudCluster{}
-	if err := c.Get(ctx, key, cr); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, c.Get(ctx, key, cr))
 	before := cr.ResourceVersion
 	done, err := u.Apply(ctx, c)
 	if err != nil || len(done.Changes) != 1 || done.Operation != "" {
 		t.Errorf("update of the operator alone: %+v, %v", done, err)
 	}
 	d := &appsv1.Deployment{}
-	if err := c.Get(ctx, client.ObjectKey{Namespace: cluster.DefaultNamespace, Name: cluster.OperatorName}, d); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, c.Get(ctx, client.ObjectKey{Namespace: cluster.DefaultNamespace, Name: cluster.OperatorName}, d))
 	if image := d.Spec.Template.Spec.Containers[0].Image; !strings.HasSuffix(image, ":v1.1") {
 		t.Errorf("the operator runs %s", image)
 	}

@@ -25,6 +25,7 @@ import (
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/internal/kube"
 	"yunion.io/x/ocadm/test/integration/harness"
+	"yunion.io/x/ocadm/test/require"
 )
 
 // TestMachinesWithoutLogin tests machines that boot by themselves, and clients that make requests with a machine's annotation.
@@ -86,9 +87,7 @@ func (f *machinesTest) callsIn() {
 	report := f.reporter("caller", token)
 	send := func(r callin.Report) {
 		f.Helper()
-		if err := report.Send(f.Context(), r); err != nil {
-			f.Fatal(err)
-		}
+		require.NoError(f, report.Send(f.Context(), r))
 	}
 	send(callin.Report{State: callin.Called, Try: 1})
 	f.until("caller", func(m *v1alpha1.OnecloudMachine) bool {
@@ -126,9 +125,7 @@ func (f *machinesTest) strangers(token string) {
 	}
 	admin := f.Cluster.Config(harness.Admin)
 	c, err := kube.New(&rest.Config{Host: admin.Host, BearerToken: token, TLSClientConfig: rest.TLSClientConfig{CAData: admin.CAData}})
-	if err != nil {
-		f.Fatal(err)
-	}
+	require.NoError(f, err)
 	config := func(name string) *corev1.ConfigMap {
 		return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
 	}
@@ -158,9 +155,7 @@ func (f *machinesTest) strangers(token string) {
 func (f *machinesTest) nodeIs(n *corev1.Node, is corev1.ConditionStatus, reason string) {
 	f.Helper()
 	status := `{"status":{"conditions":[{"type":"Ready","status":"` + string(is) + `","reason":"` + reason + `"}]}}`
-	if err := f.Client.Status().Patch(f.Context(), n, client.RawPatch(types.StrategicMergePatchType, []byte(status))); err != nil {
-		f.Fatal(err)
-	}
+	require.NoError(f, f.Client.Status().Patch(f.Context(), n, client.RawPatch(types.StrategicMergePatchType, []byte(status))))
 }
 
 // callerGoes removes a machine without a login. Its pods are evicted, then a user resets it, and its Node shows that.
@@ -217,9 +212,7 @@ func (f *machinesTest) requests() {
 	ctx, cancel := context.WithCancel(f.Context())
 	defer cancel()
 	w, err := f.Client.Watch(ctx, &v1alpha1.OnecloudMachineList{}, client.InNamespace(namespace), client.MatchingFields{"metadata.name": "asked"})
-	if err != nil {
-		f.Fatal(err)
-	}
+	require.NoError(f, err)
 	defer w.Stop()
 	f.EditObject(&v1alpha1.OnecloudMachine{}, "asked", asksFor(v1alpha1.RequestDeleting))
 	f.UntilGone(&v1alpha1.OnecloudMachine{}, "asked")

@@ -25,6 +25,7 @@ import (
 	fleets "yunion.io/x/ocadm/cluster/fleet"
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/test/fleetnode"
+	"yunion.io/x/ocadm/test/require"
 	"yunion.io/x/ocadm/test/sshserver"
 )
 
@@ -42,9 +43,7 @@ func newFleetTest(t *testing.T) *fleetTest {
 	t.Helper()
 	f := &fleetTest{machinesTest: newMachinesTest(t), dir: t.TempDir(), machines: map[string]*fleetnode.Machine{}, breaks: map[string]bool{}, parallel: 3}
 	kubeconfig, err := os.ReadFile(f.Cluster.Kubeconfig)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	for _, name := range []string{"fleet-cp", "fleet-b", "fleet-c", "fleet-d"} {
 		hooks := fleetnode.Hooks{Join: func(script string) error { return f.join(name, script) }}
 		if name == "fleet-cp" {
@@ -99,9 +98,7 @@ func (f *fleetTest) signed(ctx context.Context, id string) error {
 
 func (f *fleetTest) write(name, text string) {
 	f.Helper()
-	if err := os.WriteFile(filepath.Join(f.dir, name), []byte(text), 0o600); err != nil {
-		f.Fatal(err)
-	}
+	require.NoError(f, os.WriteFile(filepath.Join(f.dir, name), []byte(text), 0o600))
 }
 
 // join creates the Node of a machine, which is Ready immediately.
@@ -258,9 +255,7 @@ func (f *fleetTest) removal(t *testing.T) {
 	if err != nil || !slices.Equal(res.Removed, []string{"fleet-d"}) {
 		t.Errorf("%v, %v", res.Removed, err)
 	}
-	if err := f.Client.Delete(t.Context(), f.until("fleet-d", in(v1alpha1.MachineRunning))); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, f.Client.Delete(t.Context(), f.until("fleet-d", in(v1alpha1.MachineRunning))))
 	f.Until(&v1alpha1.OnecloudMachine{}, "fleet-d", func(o client.Object) (bool, string) { return o == nil, "it is there" })
 	if did := f.machines["fleet-d"].Did(); !slices.Equal(did, []string{"reset"}) {
 		t.Errorf("it did %v", did)
@@ -302,9 +297,7 @@ func TestFleetOfThree(t *testing.T) {
 	}
 	only := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "fleet-cp"}}
 	patch := `{"metadata":{"labels":{"node-role.kubernetes.io/control-plane":""}}}`
-	if err := f.Client.Patch(ctx, only, client.RawPatch(types.MergePatchType, []byte(patch))); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, f.Client.Patch(ctx, only, client.RawPatch(types.MergePatchType, []byte(patch))))
 	_, err = cluster.RemoveMachine(ctx, f.Client, client.ObjectKey{Namespace: namespace, Name: "fleet-cp"}, false, false, nil)
 	if found := finding.Of(err); len(found) != 1 || found[0].Code != "OCA-4141" {
 		t.Errorf("%v", err)

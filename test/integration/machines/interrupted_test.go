@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/test/require"
 )
 
 // TestMachinesContinue checks that a machine joins whatever happens to it while it joins, or to its bootstrap data before that.
@@ -64,9 +65,7 @@ func TestMachinesContinue(t *testing.T) {
 	f.until("refused", func(m *v1alpha1.OnecloudMachine) bool { return strings.Contains(m.Status.Message, "paused") })
 	id, _, _ := strings.Cut(f.tokenOf("refused"), ".")
 	token := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "bootstrap-token-" + id}}
-	if err := f.Client.Delete(t.Context(), token); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, f.Client.Delete(t.Context(), token))
 	f.EditObject(&v1alpha1.OnecloudMachine{}, "refused", `{"metadata":{"annotations":{"cluster.x-k8s.io/paused":null}}}`)
 	m = f.until("refused", func(m *v1alpha1.OnecloudMachine) bool { return !m.Status.RetryAfter.IsZero() })
 	if m.Status.Phase != v1alpha1.MachinePending || !strings.Contains(m.Status.Message, "OCA-7651") || f.tokenOf("refused")[:6] == id {

@@ -19,6 +19,7 @@ import (
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/internal/kube"
 	"yunion.io/x/ocadm/test/env"
+	"yunion.io/x/ocadm/test/require"
 )
 
 // runs reports whether a step of an operation is running.
@@ -68,9 +69,7 @@ func TestMachineJobs(t *testing.T) {
 	f.operate()
 	var process *env.JobPod
 	pod = f.jobs.End("join-lost-1", func(p *env.JobPod) { p.Gone, process = true, p })
-	if err := f.Client.Delete(t.Context(), &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: pod}}, client.GracePeriodSeconds(0)); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, f.Client.Delete(t.Context(), &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: pod}}, client.GracePeriodSeconds(0)))
 	f.UntilOperation("join-lost-1", func(o *v1alpha1.OnecloudOperation) bool { return o.Status.Worker.Number == 2 })
 	f.Eventually(func() (bool, string) { // the old process no longer has any permission
 		return process.Process.Signal(syscall.Signal(0)) != nil, "the process of the lost node runs"
@@ -146,9 +145,7 @@ func (f *machinesTest) cancelledJob() {
 		return true, ""
 	})
 	status := `{"status":{"conditions":[{"type":"PodScheduled","status":"False","reason":"Unschedulable","message":"0/1 nodes are available"}]}}`
-	if err := f.Client.Status().Patch(f.Context(), &pod, client.RawPatch(types.StrategicMergePatchType, []byte(status))); err != nil {
-		f.Fatal(err)
-	}
+	require.NoError(f, f.Client.Status().Patch(f.Context(), &pod, client.RawPatch(types.StrategicMergePatchType, []byte(status))))
 	f.UntilOperation("join-held-1", func(o *v1alpha1.OnecloudOperation) bool {
 		return strings.Contains(o.Status.Message, "0/1 nodes are available")
 	})
@@ -169,9 +166,7 @@ func (f *machinesTest) secrecy() {
 		f.Errorf("arguments and environment: %s", all)
 	}
 	c, err := kube.New(f.jobs.As("onecloud-machine-worker", "join-killed-1-abcde"))
-	if err != nil {
-		f.Fatal(err)
-	}
+	require.NoError(f, err)
 	denied := func(what string, err error) {
 		f.Helper()
 		if !apierrors.IsForbidden(err) && !(apierrors.IsInvalid(err) && strings.Contains(err.Error(), "onecloud-machine-jobs")) {

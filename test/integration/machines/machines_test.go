@@ -23,6 +23,7 @@ import (
 	"yunion.io/x/ocadm/internal/kube"
 	"yunion.io/x/ocadm/test/env"
 	"yunion.io/x/ocadm/test/integration/harness"
+	"yunion.io/x/ocadm/test/require"
 	"yunion.io/x/ocadm/test/sshserver"
 )
 
@@ -41,9 +42,7 @@ func newMachinesTest(t *testing.T) *machinesTest {
 	f := &machinesTest{tb: t, Env: env.New(t, env.Options{Jobs: true, Collect: true})}
 	f.private, f.public = sshserver.NewKey(t)
 	f.Joinable(f.private)
-	if err := f.Client.Create(t.Context(), f.CloudAt("127.0.0.1", 1)); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, f.Client.Create(t.Context(), f.CloudAt("127.0.0.1", 1)))
 	f.jobs = f.StartOwnJobPods()
 	return f
 }
@@ -63,9 +62,7 @@ func (f *machinesTest) machine(name string, s *standIn, change ...func(*v1alpha1
 	for _, c := range change {
 		c(m)
 	}
-	if err := f.Client.Create(f.Context(), m); err != nil {
-		f.Fatal(err)
-	}
+	require.NoError(f, f.Client.Create(f.Context(), m))
 	f.forget(name)
 	return m
 }
@@ -315,7 +312,5 @@ func TestBadMachines(t *testing.T) {
 
 func (f *machinesTest) remove(name string) {
 	f.Helper()
-	if err := f.Client.Delete(f.Context(), &v1alpha1.OnecloudMachine{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}); err != nil {
-		f.Fatal(err)
-	}
+	require.NoError(f, f.Client.Delete(f.Context(), &v1alpha1.OnecloudMachine{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}))
 }

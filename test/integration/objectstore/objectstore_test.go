@@ -22,6 +22,7 @@ import (
 	"yunion.io/x/ocadm/internal/backup"
 	"yunion.io/x/ocadm/test/child"
 	"yunion.io/x/ocadm/test/lab/binaries"
+	"yunion.io/x/ocadm/test/require"
 )
 
 const accessKey, secretKey = "backups", "only-a-test"
@@ -30,28 +31,20 @@ const accessKey, secretKey = "backups", "only-a-test"
 func start(t *testing.T) (cfg backup.S3Config, data string) {
 	t.Helper()
 	program, err := binaries.Path(t.Context(), "versitygw")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	dir, err := os.MkdirTemp("", "ocadm-s3-") // the path of a socket is short
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	socket, data := filepath.Join(dir, "s"), filepath.Join(dir, "data")
 	sidecar := filepath.Join(dir, "sidecar") // in case the file system has no extended attributes
 	for _, d := range []string{filepath.Join(data, "bucket"), sidecar} {
-		if err := os.MkdirAll(d, 0o700); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, os.MkdirAll(d, 0o700))
 	}
 	cmd := exec.Command(program, "--port", socket, "--quiet", "posix", "--sidecar", sidecar, data)
 	cmd.Env = append(os.Environ(), "ROOT_ACCESS_KEY_ID="+accessKey, "ROOT_SECRET_ACCESS_KEY="+secretKey)
 	cmd.Dir = dir
 	p, err := child.Start(cmd, filepath.Join(dir, "log"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	t.Cleanup(func() { p.Stop(20 * time.Second) })
 	transport := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return (&net.Dialer{}).DialContext(ctx, "unix", socket)
@@ -78,15 +71,11 @@ func start(t *testing.T) (cfg backup.S3Config, data string) {
 func put(t *testing.T, s backup.Store, name string, content []byte) {
 	t.Helper()
 	f, err := s.Create(t.Context(), name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if _, err := io.Copy(f, bytes.NewReader(content)); err != nil {
 		t.Fatal(err)
 	}
-	if err := f.Commit(); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, f.Commit())
 	f.Abort() // has no effect any more
 }
 
@@ -96,9 +85,7 @@ func TestStore(t *testing.T) {
 	}
 	cfg, data := start(t)
 	s, err := backup.NewS3(t.Context(), cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	large := make([]byte, 70<<20) // three parts
 	if _, err := rand.Read(large); err != nil {
 		t.Fatal(err)
@@ -107,9 +94,7 @@ func TestStore(t *testing.T) {
 	put(t, s, "a"+backup.Suffix, []byte("small"))
 	cfg.Prefix = "clouds/ab" // not a part of the other prefix
 	other, err := backup.NewS3(t.Context(), cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	put(t, other, "c"+backup.Suffix, nil)
 
 	names, err := s.Names(t.Context())
@@ -117,9 +102,7 @@ func TestStore(t *testing.T) {
 		t.Errorf("%v %v", names, err)
 	}
 	r, err := s.Open(t.Context(), "b"+backup.Suffix)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	got, err := io.ReadAll(r)
 	if err := errors.Join(err, r.Close()); err != nil || !bytes.Equal(got, large) {
 		t.Errorf("%d bytes came back, %v", len(got), err)
@@ -129,9 +112,7 @@ func TestStore(t *testing.T) {
 	}
 
 	f, err := s.Create(t.Context(), "half"+backup.Suffix)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if _, err := f.Write(large[:40<<20]); err != nil {
 		t.Fatal(err)
 	}
@@ -167,9 +148,7 @@ func uploads(t *testing.T, dir string) []string {
 		}
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return out
 }
 

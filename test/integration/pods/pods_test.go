@@ -26,6 +26,7 @@ import (
 	"yunion.io/x/ocadm/test/integration/harness"
 	"yunion.io/x/ocadm/test/integration/pods"
 	"yunion.io/x/ocadm/test/mariadb"
+	"yunion.io/x/ocadm/test/require"
 )
 
 const namespace = "onecloud"
@@ -37,9 +38,7 @@ func TestPods(t *testing.T) {
 	}
 	cluster := harness.Require(t, harness.Options{})
 	client, err := kubernetes.NewForConfig(cluster.Config(harness.Admin))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}
 	if _, err := client.CoreV1().Namespaces().Create(t.Context(), ns, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
@@ -55,9 +54,7 @@ func TestPods(t *testing.T) {
 		return late
 	})
 	k, err := pods.Start(t.Context(), pods.Options{Config: config, Namespace: namespace, Node: "node1", Dir: dir})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	t.Cleanup(func() {
 		if err := k.Close(); err != nil {
 			t.Errorf("stopping the kubelet: %v", err)
@@ -135,17 +132,11 @@ type scene struct {
 func (s scene) objects(db *mariadb.Server) pki.Pair {
 	s.t.Helper()
 	ca, err := pki.NewCA(time.Now(), "test", nil)
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	require.NoError(s.t, err)
 	pair, err := pki.Issue(ca, pki.Request{CommonName: "service", DNSNames: pki.ServiceNames("default-keystone", namespace), NotBefore: time.Now()})
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	require.NoError(s.t, err)
 	key, err := pair.KeyPEM()
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	require.NoError(s.t, err)
 	certs := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "certs"},
 		Data: map[string][]byte{"ca.crt": ca.CertPEM(), "service.crt": pair.CertPEM(), "service.key": key}}
 	service := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: "default-keystone"}, Spec: corev1.ServiceSpec{
@@ -191,9 +182,7 @@ func (s scene) create(d *appsv1.Deployment) {
 
 func (s scene) delete(name string) {
 	s.t.Helper()
-	if err := s.client.AppsV1().Deployments(namespace).Delete(s.t.Context(), name, metav1.DeleteOptions{}); err != nil {
-		s.t.Fatal(err)
-	}
+	require.NoError(s.t, s.client.AppsV1().Deployments(namespace).Delete(s.t.Context(), name, metav1.DeleteOptions{}))
 }
 
 func (s scene) update(revision string) {
@@ -237,9 +226,7 @@ func (s scene) available(name string) func(*corev1.Pod, *appsv1.Deployment) bool
 func (s scene) answers(ca pki.Pair) {
 	s.t.Helper()
 	conn, err := s.k.Dial(s.t.Context(), "tcp", "default-keystone.onecloud.svc:30510")
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	require.NoError(s.t, err)
 	defer conn.Close()
 	roots := x509.NewCertPool()
 	roots.AddCert(ca.Cert)

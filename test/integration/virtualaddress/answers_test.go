@@ -12,6 +12,7 @@ import (
 	"github.com/vishvananda/netns"
 
 	"yunion.io/x/ocadm/internal/vip"
+	"yunion.io/x/ocadm/test/require"
 )
 
 // TestAnswers checks that a machine with the address answers, and that one that has just lost it does not, although the kernel remembers it.
@@ -20,24 +21,24 @@ func TestAnswers(t *testing.T) {
 	runtime.LockOSThread() // the thread ends with the test: it is never unlocked
 	there, here := newNamespace(t), newNamespace(t)
 	own := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "own"}, PeerName: "other", PeerNamespace: netlink.NsFd(there)}
-	must(t, netlink.LinkAdd(own))
+	require.NoError(t, netlink.LinkAdd(own))
 	up(t, "own", "192.0.2.1/24")
-	must(t, netns.Set(there))
+	require.NoError(t, netns.Set(there))
 	up(t, "other", "192.0.2.2/24", "192.0.2.100/24")
-	must(t, netns.Set(here))
+	require.NoError(t, netns.Set(here))
 
 	for _, address := range []string{"192.0.2.100", "192.0.2.2"} {
 		if mac, err := vip.Answers(t.Context(), address); mac == "" || err != nil {
 			t.Fatalf("%s: %q, %v", address, mac, err)
 		}
 	}
-	must(t, netns.Set(there))
+	require.NoError(t, netns.Set(there))
 	link, err := netlink.LinkByName("other")
-	must(t, err)
+	require.NoError(t, err)
 	address, err := netlink.ParseAddr("192.0.2.100/24")
-	must(t, err)
-	must(t, netlink.AddrDel(link, address))
-	must(t, netns.Set(here))
+	require.NoError(t, err)
+	require.NoError(t, netlink.AddrDel(link, address))
+	require.NoError(t, netns.Set(here))
 	if list, err := netlink.NeighList(0, netlink.FAMILY_V4); err != nil || len(list) != 2 {
 		t.Fatalf("the kernel remembers %v, %v", list, err)
 	}
@@ -51,18 +52,11 @@ func TestAnswers(t *testing.T) {
 	}
 }
 
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
 // newNamespace creates a network namespace for this thread, which ends with the test.
 func newNamespace(t *testing.T) netns.NsHandle {
 	t.Helper()
 	n, err := netns.New()
-	must(t, err)
+	require.NoError(t, err)
 	t.Cleanup(func() { _ = n.Close() })
 	return n
 }
@@ -71,11 +65,11 @@ func newNamespace(t *testing.T) netns.NsHandle {
 func up(t *testing.T, name string, addresses ...string) {
 	t.Helper()
 	link, err := netlink.LinkByName(name)
-	must(t, err)
+	require.NoError(t, err)
 	for _, a := range addresses {
 		address, err := netlink.ParseAddr(a)
-		must(t, err)
-		must(t, netlink.AddrAdd(link, address))
+		require.NoError(t, err)
+		require.NoError(t, netlink.AddrAdd(link, address))
 	}
-	must(t, netlink.LinkSetUp(link))
+	require.NoError(t, netlink.LinkSetUp(link))
 }

@@ -28,6 +28,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"yunion.io/x/ocadm/internal/vip"
+	"yunion.io/x/ocadm/test/require"
 )
 
 // machineVariable turns this program into a machine; its value is the address.
@@ -164,23 +165,15 @@ func newMachine(t *testing.T, n int, tree string, s vip.Settings) *machine {
 		t.Fatalf("copying keepalived: %v: %s", err, out)
 	}
 	for _, dir := range []string{vip.Dir, vip.RunDir, "/proc", "/dev", "/tmp"} {
-		if err := os.MkdirAll(m.root+dir, 0o755); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, os.MkdirAll(m.root+dir, 0o755))
 	}
-	if err := unix.Mknod(m.root+"/dev/null", unix.S_IFCHR|0o666, int(unix.Mkdev(1, 3))); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, unix.Mknod(m.root+"/dev/null", unix.S_IFCHR|0o666, int(unix.Mkdev(1, 3))))
 	program, err := os.ReadFile("/proc/self/exe")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	secret := s.Secret()
 	secret.TypeMeta = metav1.TypeMeta{APIVersion: corev1.SchemeGroupVersion.String(), Kind: "Secret"}
 	raw, err := json.Marshal(secret)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	m.write(t, secretFile, raw, 0o600)
 	m.write(t, "/machine", program, 0o755)
 	m.write(t, "/kubeconfig", []byte("apiVersion: v1\nkind: Config\ncurrent-context: x\ncontexts: [{name: x, context: {cluster: x, user: x}}]\n"+
@@ -191,12 +184,8 @@ func newMachine(t *testing.T, n int, tree string, s vip.Settings) *machine {
 
 func (m *machine) write(t testing.TB, name string, data []byte, mode os.FileMode) {
 	t.Helper()
-	if err := os.WriteFile(filepath.Join(m.root, name+".new"), data, mode); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Rename(filepath.Join(m.root, name+".new"), filepath.Join(m.root, name)); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.WriteFile(filepath.Join(m.root, name+".new"), data, mode))
+	require.NoError(t, os.Rename(filepath.Join(m.root, name+".new"), filepath.Join(m.root, name)))
 }
 
 // boot starts the machine as after a power failure: its disk stays, its network has lost its addresses.

@@ -18,6 +18,7 @@ import (
 
 	"yunion.io/x/ocadm/internal/vip"
 	"yunion.io/x/ocadm/test/lab/images"
+	"yunion.io/x/ocadm/test/require"
 )
 
 const (
@@ -154,21 +155,15 @@ func needRoot(t *testing.T) {
 func TestRounds(t *testing.T) {
 	needRoot(t)
 	tree, err := images.Keepalived(t.Context(), t.Logf)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	password, err := vip.NewPassword()
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	s := vip.Settings{Address: "10.213.0.100", RouterID: 77, Password: password}.With("10.213.0.1").With("10.213.0.2").With("10.213.0.3")
 	namespace(t, hub)
 	ip(t, "-n", hub, "link", "add", "br0", "type", "bridge")
 	ip(t, "-n", hub, "link", "set", "br0", "up")
 	log, err := os.Create(filepath.Join(t.TempDir(), "machines.log"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer log.Close()
 	g := &group{}
 	boot := func(t *testing.T, m *machine) { m.mode = answers; m.boot(t, log) }

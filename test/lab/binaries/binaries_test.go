@@ -9,13 +9,12 @@ import (
 
 	"yunion.io/x/ocadm/internal/artifacts"
 	"yunion.io/x/ocadm/internal/version"
+	"yunion.io/x/ocadm/test/require"
 )
 
 func TestEveryModuleHasAVersion(t *testing.T) {
 	checkout, err := Checkout()
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	for _, m := range modules(version.Kubernetes) {
 		has, err := upstreamVersion(checkout+"/test/lab/modules/"+m.Dir, m.Upstream)
 		if err != nil || !strings.HasPrefix(has, "v") || m.Version != "" && m.Version != has {
@@ -27,9 +26,7 @@ func TestEveryModuleHasAVersion(t *testing.T) {
 // TestKubernetesVersions checks that the lab has every minor version that ocadm installs, and that the error for another patch version names them.
 func TestKubernetesVersions(t *testing.T) {
 	checkout, err := Checkout()
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	for _, v := range []string{version.Kubernetes, Earlier} {
 		m := modules(v)[0]
 		if has, err := upstreamVersion(checkout+"/test/lab/modules/"+m.Dir, m.Upstream); err != nil || has != v {
@@ -37,9 +34,7 @@ func TestKubernetesVersions(t *testing.T) {
 		}
 	}
 	table, err := artifacts.Parse(artifacts.Embedded)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	for _, a := range table.Of(Earlier, "amd64", "") {
 		if a.SHA256 == "" {
 			t.Errorf("%s %s is not pinned", a.Name, a.Version)

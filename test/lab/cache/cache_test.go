@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"yunion.io/x/ocadm/test/lab/cache"
+	"yunion.io/x/ocadm/test/require"
 )
 
 func TestEntryIsBuiltOnce(t *testing.T) {
@@ -53,9 +54,7 @@ func TestFailedEntryIsAbsent(t *testing.T) {
 		t.Fatalf("error %v, want %v", err, broken)
 	}
 	dir, err := cache.Entry(t.Context(), "thing", "k", t.Logf, func(context.Context, string) error { return nil })
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if left, err := os.ReadDir(dir); err != nil || len(left) != 0 {
 		t.Errorf("the second build found %v, error %v", left, err)
 	}
@@ -64,9 +63,7 @@ func TestFailedEntryIsAbsent(t *testing.T) {
 func TestLockRespectsTheContext(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "lock")
 	lock, err := cache.Lock(t.Context(), path, func() {})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer func() { _ = lock.Close() }()
 	ctx, cancel := context.WithCancel(t.Context())
 	told := false

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"yunion.io/x/ocadm/internal/exec"
+	"yunion.io/x/ocadm/test/require"
 )
 
 func TestParseTargets(t *testing.T) {
@@ -62,14 +63,10 @@ func TestFilterAcquire(t *testing.T) {
 
 func TestFinish(t *testing.T) {
 	root := t.TempDir()
-	if err := os.MkdirAll(filepath.Join(root, "usr/share/doc/x"), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.MkdirAll(filepath.Join(root, "usr/share/doc/x"), 0o755))
 	tree := Tree{Files: map[string]string{"etc/a": "a", "bin/b": "#!/bin/sh\n"}, Links: map[string]string{"etc/l": "a"}}
 	for range 2 { // twice, to check that a link is replaced
-		if err := finish(tree, root); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, finish(tree, root))
 	}
 	if left, err := filepath.Glob(filepath.Join(root, "usr/share/doc/*")); err != nil || len(left) > 0 {
 		t.Errorf("documentation is left: %v, error %v", left, err)

@@ -21,6 +21,7 @@ import (
 	pinned "yunion.io/x/ocadm/internal/images"
 
 	"yunion.io/x/ocadm/internal/version"
+	"yunion.io/x/ocadm/test/require"
 )
 
 // sample makes the same image in a new cache and from a new file.
@@ -28,34 +29,24 @@ func sample(t *testing.T, content string, at time.Time) v1.Image {
 	t.Helper()
 	t.Setenv("XDG_CACHE_HOME", t.TempDir())
 	file := filepath.Join(t.TempDir(), "program")
-	if err := os.WriteFile(file, []byte(content), 0o700); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Chtimes(file, at, at); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.WriteFile(file, []byte(content), 0o700))
+	require.NoError(t, os.Chtimes(file, at, at))
 	l, err := entriesLayer(t.Context(), "sample", t.Logf, []entry{
 		{Path: "opt/bin/program", Mode: executable, Source: file},
 		{Path: "opt/bin/other", Link: "program"},
 		{Path: "etc/text", Mode: 0o644, Text: "text"},
 		{Path: "var/lib/data", Mode: 0o750, UID: 999},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	img, err := assemble(image{Entrypoint: []string{"/opt/bin/program"}, User: "65534:65534"}, []v1.Layer{l})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return img
 }
 
 func digest(t *testing.T, img v1.Image) string {
 	t.Helper()
 	d, err := img.Digest()
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return d.String()
 }
 
@@ -71,9 +62,7 @@ func TestImagesAreDeterministic(t *testing.T) {
 
 func TestLayerContent(t *testing.T) {
 	layers, err := sample(t, "x", time.Unix(1, 0)).Layers()
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	want := []string{"opt/", "opt/bin/", "opt/bin/program", "opt/bin/other -> program", "etc/", "etc/text", "var/", "var/lib/", "var/lib/data/"}
 	if got := names(t, layers[0]); !slices.Equal(got, want) {
 		t.Errorf("got %v, want %v", got, want)
@@ -88,14 +77,10 @@ func TestTreeBecomesALayer(t *testing.T) {
 		os.Link(filepath.Join(root, "b/file"), filepath.Join(root, "b/second")), os.Symlink("b/file", filepath.Join(root, "a")),
 		os.Chtimes(filepath.Join(root, "b/file"), time.Now(), time.Now()),
 	} {
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 	}
 	l, err := treeLayer(t.Context(), "tree", "1", t.Logf, root)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	want := []string{"./", "./a -> b/file", "./b/", "./b/dir/", "./b/file", "./b/second -> ./b/file"}
 	if got := names(t, l); !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)
@@ -106,9 +91,7 @@ func TestTreeBecomesALayer(t *testing.T) {
 func names(t *testing.T, l v1.Layer) []string {
 	t.Helper()
 	r, err := l.Uncompressed()
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer func() { _ = r.Close() }()
 	var got []string
 	for archive := tar.NewReader(r); ; {
@@ -116,9 +99,7 @@ func names(t *testing.T, l v1.Layer) []string {
 		if errors.Is(err, io.EOF) {
 			return got
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		if !h.ModTime.Equal(epoch) {
 			t.Errorf("%s has the time %s", h.Name, h.ModTime)
 		}
@@ -134,28 +115,16 @@ func TestArchivesReplaceImages(t *testing.T) {
 	real, lab := sample(t, "real", time.Unix(1, 0)), sample(t, "lab", time.Unix(1, 0))
 	dir := t.TempDir()
 	tag, err := name.NewTag(ref)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	extra, err := name.NewTag("mariadb:99")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := tarball.MultiWriteToFile(filepath.Join(dir, "a.tar"), map[name.Tag]v1.Image{tag: real, extra: real}); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
+	require.NoError(t, tarball.MultiWriteToFile(filepath.Join(dir, "a.tar"), map[name.Tag]v1.Image{tag: real, extra: real}))
 	made := map[string]v1.Image{ref: lab, "other": lab}
-	if err := addArchives(Options{ServiceImages: dir, Logf: t.Logf}, made); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, addArchives(Options{ServiceImages: dir, Logf: t.Logf}, made))
 	got, err := made[ref].ConfigName()
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	want, err := real.ConfigName()
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if got != want {
 		t.Errorf("%s is %s, want the archive's %s", ref, got, want)
 	}
@@ -173,18 +142,14 @@ func TestEmptyArchiveDirectoryIsRefused(t *testing.T) {
 // TestThirdPartyImagesExist compares the lab's images with the table that the installer and the operator read.
 func TestThirdPartyImagesExist(t *testing.T) {
 	table, err := pinned.Load()
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	made := map[string]bool{}
 	for _, i := range all(t) {
 		made[i.Name] = true
 	}
 	for _, row := range table {
 		ref, err := table.Ref(row.Name, "")
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		if !made[ref] {
 			t.Errorf("the lab does not make %s", ref)
 		}
@@ -205,9 +170,7 @@ func TestNamesAreUnique(t *testing.T) {
 func all(t *testing.T) []image {
 	t.Helper()
 	services, err := cloud("v4.0.4", "fakecloud")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return append(upstream(version.Kubernetes), services...)
 }
 

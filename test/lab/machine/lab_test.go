@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"yunion.io/x/ocadm/test/lab/machine"
+	"yunion.io/x/ocadm/test/require"
 )
 
 // TestMachines boots real machines, which requires root. Without root it is skipped, or fails with OCADM_TEST_REQUIRE=1.
@@ -27,9 +28,7 @@ func TestMachines(t *testing.T) {
 	ctx := t.Context()
 	o := machine.Options{Name: "unit", Nodes: 2, Logf: t.Logf}
 	lab, err := machine.Up(ctx, o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
 		defer cancel()
@@ -55,9 +54,7 @@ func TestMachines(t *testing.T) {
 	})
 	t.Run("a share of the processors", func(t *testing.T) {
 		for share, want := range map[float64]string{0.5: "50000", 0: "-1"} {
-			if err := first.Share(share); err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, first.Share(share))
 			if out, _, err := first.Exec(t.Context(), "cat", "/sys/fs/cgroup/cpu/cpu.cfs_quota_us"); err != nil || strings.TrimSpace(out) != want {
 				t.Errorf("with a share of %g the quota is %s, error %v", share, out, err)
 			}
@@ -72,18 +69,18 @@ func TestMachines(t *testing.T) {
 	})
 	t.Run("network is cut and restored", func(t *testing.T) {
 		ping(t, first, second, true)
-		must(t, second.CutNetwork())
+		require.NoError(t, second.CutNetwork())
 		ping(t, first, second, false)
-		must(t, second.RestoreNetwork())
+		require.NoError(t, second.RestoreNetwork())
 		ping(t, first, second, true)
 	})
 	t.Run("a killed machine keeps its disk", func(t *testing.T) {
-		must(t, second.Write(t.Context(), "/var/lib/kept", 0o600, strings.NewReader("kept")))
-		must(t, second.Kill(t.Context()))
+		require.NoError(t, second.Write(t.Context(), "/var/lib/kept", 0o600, strings.NewReader("kept")))
+		require.NoError(t, second.Kill(t.Context()))
 		if _, _, err := second.Exec(t.Context(), "true"); err == nil {
 			t.Error("a killed machine runs a command")
 		}
-		must(t, second.Start(t.Context()))
+		require.NoError(t, second.Start(t.Context()))
 		if out, _, err := second.Exec(t.Context(), "cat", "/var/lib/kept"); err != nil || out != "kept" {
 			t.Errorf("content %q, error %v", out, err)
 		}
@@ -91,9 +88,9 @@ func TestMachines(t *testing.T) {
 	})
 	t.Run("mounts stay inside", func(t *testing.T) {
 		_, _, err := first.Exec(t.Context(), "sh", "-c", "mkdir -p /var/lib/kubelet/only-inside && mount -t tmpfs tmpfs /var/lib/kubelet/only-inside")
-		must(t, err)
+		require.NoError(t, err)
 		mounts, err := os.ReadFile("/proc/self/mountinfo")
-		must(t, err)
+		require.NoError(t, err)
 		if strings.Contains(string(mounts), "/only-inside") {
 			t.Errorf("a mount of a machine shows on the host:\n%s", mounts)
 		}
@@ -118,12 +115,5 @@ func ping(t *testing.T, from, to *machine.Node, want bool) {
 		if !want || time.Now().After(end) {
 			t.Fatalf("ping from %s to %s: error %v, want an answer: %v", from.Name, to.Name, err, want)
 		}
-	}
-}
-
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
 	}
 }
