@@ -210,7 +210,7 @@ func TestFollowReportsSilence(t *testing.T) {
 	}{
 		{refused, 1, 5 * time.Second, "api-server: the API server does not answer: connection refused", func(err error) bool {
 			f := finding.Of(err)
-			return errors.Is(err, context.DeadlineExceeded) && len(f) == 1 && f[0].Code == "OCA-7058" && f[0].Cause == "Running" && f[0].Remedy == "ocadm operation show a"
+			return errors.Is(err, context.DeadlineExceeded) && len(f) == 1 && finding.ExitStatus(err) == finding.ExitTimeout && f[0].Cause == "Running" && f[0].Remedy == "ocadm operation show a"
 		}},
 		{expired, math.MaxInt, time.Hour, "api-server: expired", apierrors.IsUnauthorized},
 	} {

@@ -20,6 +20,9 @@ const (
 	ExitInterrupted = 130
 )
 
+// CodeContinues is the code of a command that ends before the operation that it follows. The operation has not failed, so the status is ExitTimeout.
+const CodeContinues = "OCA-7058"
+
 // ExitCode derives the exit status from a code "OCA-NNMM": NN is the status, MM counts within it.
 // A code of another shape gives ExitOther.
 func ExitCode(code string) int {
@@ -41,6 +44,8 @@ func ExitStatus(err error) int {
 		return ExitOK
 	case len(l) > 1:
 		return ExitPreflight
+	case len(l) == 1 && l[0].Code == CodeContinues:
+		return ExitTimeout
 	case len(l) == 1:
 		return l[0].ExitCode()
 	case errors.Is(err, context.Canceled):

@@ -26,6 +26,7 @@ func TestExitStatus(t *testing.T) {
 		"interrupted":        {fmt.Errorf("doing: %w", context.Canceled), finding.ExitInterrupted},
 		"late":               {fmt.Errorf("doing: %w", context.DeadlineExceeded), finding.ExitTimeout},
 		"late, explained":    {finding.Errorf("OCA-4010", "x", "y", "%w", context.DeadlineExceeded), 40},
+		"continues":          {finding.Errorf(finding.CodeContinues, "x", "y", "%w", context.DeadlineExceeded), finding.ExitTimeout},
 		"a code of no shape": {finding.Finding{Code: "OCA-12"}, finding.ExitOther},
 	} {
 		if got := finding.ExitStatus(c.err); got != c.want {
