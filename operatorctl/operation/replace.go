@@ -87,7 +87,7 @@ func bringBack(name, short string) Step {
 			if err := w.steer(ctx, func(now *v1alpha1.Rollout) { now.Reached, now.Stopped = 0, nil }); err != nil {
 				return err
 			}
-			return w.untilBack(ctx, members(w.rollout().Waves))
+			return w.untilBack(ctx, "", members(w.rollout().Waves))
 		}),
 	}
 }

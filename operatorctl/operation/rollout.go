@@ -10,6 +10,8 @@ import (
 	"fmt"
 	"time"
 
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/internal/kube"
 	"yunion.io/x/ocadm/internal/workflow"
@@ -21,9 +23,12 @@ import (
 const (
 	// DefaultSettle is how long a wave must serve without interruption.
 	DefaultSettle = 30 * time.Second
-	// waveTimeout bounds a wave, agentsTimeout that of the agents, which move one node at a time.
-	waveTimeout   = 20 * time.Minute
-	agentsTimeout = 2 * time.Hour
+	// waveTimeout bounds a wave. That of the agents moves one node at a time: it may take agentsTimeout, but no longer than agentsPatience for one node.
+	waveTimeout    = 20 * time.Minute
+	agentsTimeout  = 24 * time.Hour
+	agentsPatience = 30 * time.Minute
+	// moveTimeout bounds an operation with waves. Each of its steps has a bound of its own.
+	moveTimeout = 36 * time.Hour
 	// releaseTimeout bounds steps that only wait for the reconciler.
 	releaseTimeout = 5 * time.Minute
 )
@@ -217,18 +222,22 @@ func (m mover) patchCloud(ctx context.Context, patch map[string]any) error {
 
 const unread = "the operator has not read it yet"
 
-// timeoutOf returns the timeout of a wave, forward or back.
-func timeoutOf(name string) time.Duration {
-	if name == waveNames[len(waveNames)-1] {
-		return agentsTimeout
+// ofAgents reports whether a wave is that of the agents.
+func ofAgents(wave string) bool { return wave == waveNames[len(waveNames)-1] }
+
+// limited sets the time limits of a step that moves a wave, forward or back.
+func limited(s Step, wave string) Step {
+	s.Timeout = waveTimeout
+	if ofAgents(wave) {
+		s.Timeout, s.Patience = agentsTimeout, agentsPatience
 	}
-	return waveTimeout
+	return s
 }
 
 // wave moves the components of a wave and waits until they serve. number counts from 1.
 func wave(number int, name string) Step {
-	return Step{
-		Name: "wave-" + name, Short: "Move " + name, Timeout: timeoutOf(name),
+	return limited(Step{
+		Name: "wave-" + name, Short: "Move " + name,
 		Run: moving(func(ctx context.Context, m mover) error {
 			err := m.steer(ctx, func(now *v1alpha1.Rollout) {
 				now.Reached = max(now.Reached, number)
@@ -237,9 +246,9 @@ func wave(number int, name string) Step {
 			if err != nil {
 				return err
 			}
-			return m.gate(ctx, members(m.rollout().Waves[:number]))
+			return m.gate(ctx, name, members(m.rollout().Waves[:number]))
 		}),
-	}
+	}, name)
 }
 
 // members returns the components of waves, in order.
@@ -252,11 +261,13 @@ func members(waves []v1alpha1.Wave) []string {
 }
 
 // gate waits until the components have served without interruption for a while, and pass their probes.
-func (m mover) gate(ctx context.Context, components []string) error {
+func (m mover) gate(ctx context.Context, wave string, components []string) error {
 	var since, asked time.Time
 	return m.Until(ctx, m.report, "the components", func(cloud *v1alpha1.OnecloudCluster) (bool, string, error) {
 		v := judge(cloud, components, v1alpha1.ComponentStatus.Settled, m.forbearance(time.Now()))
-		m.report.Progress(int64(v.done), int64(v.want), "components")
+		if err := m.advance(ctx, wave, v); err != nil {
+			return false, "", err
+		}
 		switch {
 		case v.failed != "":
 			return false, "", errors.New(v.failed)
@@ -288,25 +299,41 @@ func (m mover) gate(ctx context.Context, components []string) error {
 
 // back moves the components of a wave back to the release they came from.
 func back(number int, name string) Step {
-	return Step{
-		Name: "back-" + name, Short: "Move " + name + " back", Timeout: timeoutOf(name),
+	return limited(Step{
+		Name: "back-" + name, Short: "Move " + name + " back",
 		Skip: skipIf("it was not moved", func(r *Run) bool { return r.rollout() == nil || r.rollout().Reached < number }),
 		Run: moving(func(ctx context.Context, m mover) error {
 			if err := m.steer(ctx, func(now *v1alpha1.Rollout) { now.Reached = number - 1 }); err != nil {
 				return err
 			}
-			return m.untilBack(ctx, m.rollout().Waves[number-1].Components)
+			return m.untilBack(ctx, name, m.rollout().Waves[number-1].Components)
 		}),
-	}
+	}, name)
 }
 
 // untilBack waits until the components serve, even if only in the version from before the update.
-func (m mover) untilBack(ctx context.Context, components []string) error {
+func (m mover) untilBack(ctx context.Context, wave string, components []string) error {
 	return m.Until(ctx, m.report, "the components", func(cloud *v1alpha1.OnecloudCluster) (bool, string, error) {
 		v := judge(cloud, components, settledBefore, m.forbearance(time.Now()))
-		m.report.Progress(int64(v.done), int64(v.want), "components")
-		return v.ready, v.why, nil
+		return v.ready, v.why, m.advance(ctx, wave, v)
 	})
+}
+
+// advance reports how far a wave is: the agents by the pods of the new version, so that each node counts as progress, the others by their components.
+func (m mover) advance(ctx context.Context, wave string, v verdict) error {
+	done, want, unit := int64(v.done), int64(v.want), "components"
+	if ofAgents(wave) {
+		all, err := agents(ctx, m.Client, client.ObjectKey{Namespace: m.Operation.Namespace, Name: m.Operation.Spec.Cloud})
+		if err != nil {
+			return err
+		}
+		done, want, unit = 0, 0, "pods of agents"
+		for _, d := range all {
+			done, want = done+int64(d.Status.UpdatedNumberScheduled), want+int64(d.Status.DesiredNumberScheduled)
+		}
+	}
+	m.report.Progress(done, want, unit)
+	return nil
 }
 
 // restore puts the contents of the release that the cloud came from into force again.

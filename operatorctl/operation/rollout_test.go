@@ -4,11 +4,15 @@ package operation
 
 import (
 	"context"
+	"fmt"
 	"net/url"
+	"strings"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
@@ -16,6 +20,7 @@ import (
 
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/internal/kube"
+	"yunion.io/x/ocadm/internal/ui"
 	"yunion.io/x/ocadm/internal/workflow"
 	"yunion.io/x/ocadm/operatorctl/catalog"
 	"yunion.io/x/ocadm/test/require"
@@ -231,5 +236,43 @@ func TestChangeIsRead(t *testing.T) {
 	require.NoError(t, m.patchCloud(t.Context(), patch))
 	if now, err := m.Cloud(t.Context()); err != nil || late < 4 || now.Annotations[v1alpha1.AnnotationEdition] != "ee" {
 		t.Errorf("after %d reads: %v %v", late, now.Annotations, err)
+	}
+}
+
+// A wave of agents may take as long as nodes move, but does not wait for one that never does.
+func TestAgentsMayTakeLong(t *testing.T) {
+	const nodes, perNode = 150, time.Minute
+	for stuck, want := range map[int32]string{nodes: "", 3: "giving up after 30m0s without progress"} {
+		synctest.Test(t, func(t *testing.T) {
+			began := time.Now()
+			moved := func() int32 { return min(stuck, int32(time.Since(began)/perNode)) }
+			yes := true
+			k := interceptor.NewClient(fake.NewClientBuilder().WithScheme(kube.Scheme()).Build(), interceptor.Funcs{
+				Get: func(_ context.Context, _ client.WithWatch, _ client.ObjectKey, o client.Object, _ ...client.GetOption) error {
+					c := v1alpha1.ComponentStatus{Name: "host", State: v1alpha1.Progressing, Message: fmt.Sprintf("%d of %d pods moved", moved(), nodes)}
+					if moved() == nodes {
+						c.State = v1alpha1.Available
+					}
+					o.(*v1alpha1.OnecloudCluster).Status.Components = []v1alpha1.ComponentStatus{c}
+					return nil
+				},
+				List: func(_ context.Context, _ client.WithWatch, l client.ObjectList, _ ...client.ListOption) error {
+					d := appsv1.DaemonSet{Status: appsv1.DaemonSetStatus{DesiredNumberScheduled: nodes, UpdatedNumberScheduled: moved()}}
+					d.Name, d.OwnerReferences = key.Name+"-host", []metav1.OwnerReference{{Kind: v1alpha1.Kind, Name: key.Name, Controller: &yes}}
+					l.(*appsv1.DaemonSetList).Items = []appsv1.DaemonSet{d}
+					return nil
+				},
+			})
+			o := op("a", 1, v1alpha1.OperationRunning, "")
+			o.Namespace, o.Spec.Cloud = key.Namespace, key.Name
+			wave := waveNames[len(waveNames)-1]
+			step := limited(Step{Name: "wave", Short: "Move", Run: moving(func(ctx context.Context, m mover) error {
+				return m.untilBack(ctx, wave, []string{"host"})
+			})}, wave)
+			_, err := workflow.Runner[*Run]{Plan: "a", Phases: []Step{step}, Sink: ui.Quiet()}.Run(t.Context(), &Run{Operation: o, Means: Means{Client: k}}, workflow.Options{})
+			if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+				t.Errorf("stuck at %d: %v after %s", stuck, err, time.Since(began))
+			}
+		})
 	}
 }

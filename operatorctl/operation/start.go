@@ -16,6 +16,7 @@ import (
 
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/internal/kube"
+	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/operatorctl/catalog"
 	"yunion.io/x/ocadm/operatorctl/component"
 	"yunion.io/x/ocadm/operatorctl/engine"
@@ -152,17 +153,22 @@ func Services(ctx context.Context, c client.Reader, key client.ObjectKey) ([]app
 	return slices.DeleteFunc(list.Items, func(d appsv1.Deployment) bool { return !of(key, &d) }), nil
 }
 
-// Writers returns the DaemonSets of a cloud whose pods have a database of their own. The others reach databases only through services.
-func Writers(ctx context.Context, c client.Reader, key client.ObjectKey) ([]appsv1.DaemonSet, error) {
+// agents returns the DaemonSets of a cloud.
+func agents(ctx context.Context, c client.Reader, key client.ObjectKey) ([]appsv1.DaemonSet, error) {
 	var list appsv1.DaemonSetList
 	if err := c.List(ctx, &list, client.InNamespace(key.Namespace), client.MatchingLabels{v1alpha1.LabelManagedBy: v1alpha1.ValueManagedBy}); err != nil {
 		return nil, fmt.Errorf("listing the agents of cloud %s: %w", key, err)
 	}
+	return slices.DeleteFunc(list.Items, func(d appsv1.DaemonSet) bool { return !of(key, &d) }), nil
+}
+
+// Writers returns the DaemonSets of a cloud whose pods have a database of their own. The others reach databases only through services.
+func Writers(ctx context.Context, c client.Reader, key client.ObjectKey) ([]appsv1.DaemonSet, error) {
+	list, err := agents(ctx, c, key)
 	all := catalog.All()
-	return slices.DeleteFunc(list.Items, func(d appsv1.DaemonSet) bool {
-		writes := slices.ContainsFunc(all, func(c component.Component) bool { return c.Database != nil && d.Name == key.Name+"-"+c.Name })
-		return !writes || !of(key, &d)
-	}), nil
+	return lists.Filter(list, func(d appsv1.DaemonSet) bool {
+		return slices.ContainsFunc(all, func(c component.Component) bool { return c.Database != nil && d.Name == key.Name+"-"+c.Name })
+	}), err
 }
 
 // of reports whether a workload belongs to a cloud.
