@@ -117,7 +117,7 @@ func TestFailureThatPauses(t *testing.T) {
 	pausing := func(o *v1alpha1.OnecloudOperation) { o.Spec.OnFailure = v1alpha1.OnFailurePause }
 	fx.create("a", pausing)
 	o := fx.until("a", v1alpha1.OperationPaused)
-	if o.Annotations[v1alpha1.AnnotationControl] != v1alpha1.OperationPause || !strings.Contains(o.Status.Message, "broken; to try again: ocadm operation resume a") {
+	if o.Annotations[v1alpha1.AnnotationControl] != v1alpha1.OperationPause || !strings.Contains(o.Status.Message, "broken; to try again: ocadm operation resume --name c --namespace n a;") {
 		t.Errorf("%v: %q", o.Annotations, o.Status.Message)
 	}
 	corrected.Store("yes", true)
