@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -312,14 +313,12 @@ func undisturbed(ctx context.Context, c client.Client, namespace, what string) e
 	if err != nil {
 		return nil //nolint:nilerr // without operators, there are no operations; an account may lack the privileges
 	}
+	using := []string{v1alpha1.ActionUpdate, v1alpha1.ActionRollback, v1alpha1.ActionRehearse, v1alpha1.ActionBackup, v1alpha1.ActionRestore, v1alpha1.ActionMoveDatabase}
 	for _, o := range list {
 		runs := o.Status.Phase == v1alpha1.OperationRunning || o.Status.Phase == v1alpha1.OperationReverting
-		switch o.Spec.Action {
-		case v1alpha1.ActionUpdate, v1alpha1.ActionRollback, v1alpha1.ActionRehearse, v1alpha1.ActionBackup, v1alpha1.ActionRestore, v1alpha1.ActionMoveDatabase:
-			if runs {
-				return finding.New("OCA-7421", what, fmt.Sprintf("operation %s (%s) uses the database, and would lose its connection", o.Name, o.Spec.Action),
-					"ocadm operation show "+o.Name+"; once it has ended, run the command again")
-			}
+		if runs && slices.Contains(using, o.Spec.Action) {
+			return finding.New("OCA-7421", what, fmt.Sprintf("operation %s (%s) uses the database, and would lose its connection", o.Name, o.Spec.Action),
+				"ocadm operation show "+o.Name+"; once it has ended, run the command again")
 		}
 	}
 	return nil

@@ -102,8 +102,9 @@ func joinImages(ctx context.Context, _ *app, h *host.Host) error {
 	if ctx.Err() != nil {
 		return err
 	}
-	networks := member.Networks                                            // none after an error
-	h.Config.Cluster.PodNetworkCIDR, h.Config.Cluster.ServiceCIDR = "", "" // preflight compares only known networks with the machine's
+	networks := member.Networks // none after an error
+	// Preflight compares only known networks with the machine's.
+	h.Config.Cluster.PodNetworkCIDR, h.Config.Cluster.ServiceCIDR = "", ""
 	config.OfCluster(h.Config, networks.PodSubnet, networks.ServiceSubnet, networks.DNSDomain)
 	if err == nil && depot.Wanted(h.Config) {
 		if h.Depot, err = depot.ConnectAs(ctx, h, member); ctx.Err() != nil {

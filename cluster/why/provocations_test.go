@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/internal/lists"
 )
 
 type provocation struct {
@@ -376,11 +377,8 @@ func others() []provocation {
 }
 
 func (s *Snapshot) degraded(reason, message string) {
-	for i, c := range s.Cloud.Status.Conditions {
-		if c.Type == v1alpha1.ConditionDegraded {
-			s.Cloud.Status.Conditions[i].Status, s.Cloud.Status.Conditions[i].Reason, s.Cloud.Status.Conditions[i].Message = metav1.ConditionTrue, reason, message
-		}
-	}
+	c := meta.FindStatusCondition(s.Cloud.Status.Conditions, v1alpha1.ConditionDegraded)
+	c.Status, c.Reason, c.Message = metav1.ConditionTrue, reason, message
 }
 
 func (s *Snapshot) operation(phase v1alpha1.OperationPhase) {
@@ -389,13 +387,7 @@ func (s *Snapshot) operation(phase v1alpha1.OperationPhase) {
 }
 
 func (s *Snapshot) withoutOperatorPods() {
-	var kept []corev1.Pod
-	for _, p := range s.Pods {
-		if p.Labels["app"] != "onecloud-operator" {
-			kept = append(kept, p)
-		}
-	}
-	s.Pods = kept
+	s.Pods = lists.Filter(s.Pods, func(p corev1.Pod) bool { return p.Labels["app"] != "onecloud-operator" })
 }
 
 func (s *Snapshot) withoutOperator() {

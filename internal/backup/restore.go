@@ -145,13 +145,13 @@ func RestoreDatabases(ctx context.Context, w Watcher, s Store, info Info, checke
 // statements, whose numbers, times and NULLs are longer than in a table: a restore that may fit must not be refused.
 func fits(ctx context.Context, a *mysql.Admin, checked Contents) error {
 	size, err := a.Size(ctx, checked.Header.Databases...)
+	if err != nil {
+		return err
+	}
 	for _, e := range checked.Manifest.Entries {
 		if strings.HasPrefix(e.Name, databasesDir+"/") {
 			size -= e.Size / 2
 		}
-	}
-	if err != nil {
-		return err
 	}
 	return a.Fit(ctx, "restoring the databases", -size)
 }

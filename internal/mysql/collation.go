@@ -17,8 +17,11 @@ const used = "SELECT DISTINCT CONCAT(CHARACTER_SET_NAME, ' ', COLLATION_NAME) FR
 
 var collation = regexp.MustCompile(`^([A-Za-z0-9]+) ([A-Za-z0-9_]+)$`)
 
-// unknownCollation lists the server's numbers for a character set or a collation that it does not have.
-var unknownCollation = []uint16{1115, 1273}
+// UnknownCollation reports whether the server does not have a character set or a collation.
+func UnknownCollation(err error) bool {
+	my, ok := errors.AsType[*driverpkg.MySQLError](err)
+	return ok && (my.Number == 1115 || my.Number == 1273)
+}
 
 // Accepts returns an error if the server lacks a collation of databases on another server: MySQL and MariaDB have different ones.
 func (a *Admin) Accepts(ctx context.Context, from *Admin, databases ...string) error {
@@ -43,7 +46,7 @@ func (a *Admin) has(ctx context.Context, collations []string) error {
 			continue
 		}
 		err := exec(ctx, a.cfg, a.db, "DO CONVERT('' USING "+m[1]+") COLLATE "+m[2])
-		if my, ok := errors.AsType[*driverpkg.MySQLError](err); ok && slices.Contains(unknownCollation, my.Number) {
+		if UnknownCollation(err) {
 			lacking = append(lacking, m[2])
 		} else if err != nil {
 			return a.fail(op, err, NoCreate)

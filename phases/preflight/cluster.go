@@ -25,7 +25,7 @@ func joinChecks() []Check {
 }
 
 func checkControlPlane(ctx context.Context, m *machine) []finding.Finding {
-	if m.ours() && m.initialised() {
+	if m.joined() {
 		return nil // already joined; the discovery phase reports if it was another cluster
 	}
 	d, err := kubernetes.Discover(ctx, m.h.Config)

@@ -189,7 +189,7 @@ func checkDisk(ctx context.Context, m *machine) []finding.Finding {
 		need += m.bundleSize(ctx)
 		demands = append(demands, demand{depot.DefaultDir, need})
 	}
-	if m.ours() && m.initialised() {
+	if m.joined() {
 		return nil // images and data now use that space; the kubelet watches the rest
 	}
 	type filesystem struct {

@@ -41,7 +41,7 @@ func checkImages(ctx context.Context, m *machine) []finding.Finding {
 	switch c := m.h.Config; {
 	case m.kind == Init || c.Node.Depot == config.None:
 		need, err = Images(c, m.kind)
-	case m.ours() && m.initialised(), m.h.Depot == nil && (depotphase.Wanted(c) || !c.Node.Offline):
+	case m.joined(), m.h.Depot == nil && (depotphase.Wanted(c) || !c.Node.Offline):
 		return nil
 	case m.h.Depot == nil:
 		need, err = NodeImages(c)

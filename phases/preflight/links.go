@@ -147,7 +147,7 @@ func checkIPv6(_ context.Context, m *machine) []finding.Finding {
 }
 
 func checkPacketPolicy(ctx context.Context, m *machine) []finding.Finding {
-	if m.ours() && m.initialised() {
+	if m.joined() {
 		return nil
 	}
 	rules, _ := m.output(ctx, "iptables", "-S") // a machine may have only nft

@@ -100,6 +100,9 @@ func (m *machine) ours() bool { return m.h.Ledger.Has(host.KindFile, kubernetes.
 // initialised reports whether a kubelet belongs to a cluster here.
 func (m *machine) initialised() bool { return m.h.Files.Exists(kubernetes.KubeletKubeconfig) }
 
+// joined reports whether ocadm has made this machine a node of a cluster.
+func (m *machine) joined() bool { return m.ours() && m.initialised() }
+
 // there returns the path, or its nearest existing parent, which is on the same file system.
 func there(name string) string {
 	for name != "/" {

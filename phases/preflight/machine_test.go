@@ -11,6 +11,7 @@ import (
 	"io"
 	"net/netip"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -106,4 +107,9 @@ func selfSigned(t *testing.T, name string) string {
 func ipv6Route(to, bits, link string) string {
 	any := strings.Repeat("0", 32)
 	return to + " " + bits + " " + any + " 00 " + any + " 00000100 00000001 00000000 00000001 " + link + "\n"
+}
+
+// checksButJoin leaves out checks that need a real control plane.
+func checksButJoin() []Check {
+	return slices.Concat(hostChecks(), systemChecks(), mountChecks(), networkChecks(), linkChecks(), podNetworkChecks(), softwareChecks(), databaseChecks(), settingsChecks())
 }

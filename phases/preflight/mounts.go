@@ -160,7 +160,7 @@ func checkFileTypes(ctx context.Context, m *machine) []finding.Finding {
 const fewInodes = 100_000
 
 func checkInodes(_ context.Context, m *machine) []finding.Finding {
-	if m.ours() && m.initialised() {
+	if m.joined() {
 		return nil // already in use
 	}
 	for _, dir := range m.dataDirs() {
@@ -186,7 +186,7 @@ func inodesOf(name string) (total, free uint64, err error) {
 const slowSync = 20 * time.Millisecond
 
 func checkEtcdDisk(ctx context.Context, m *machine) []finding.Finding {
-	if m.ours() && m.initialised() {
+	if m.joined() {
 		return nil
 	}
 	took, err := m.fsync(ctx, "/var/lib/etcd")

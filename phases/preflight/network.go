@@ -85,7 +85,7 @@ func checkResolver(_ context.Context, m *machine) []finding.Finding {
 			add+"; in a network without a DNS server, ADDRESS is that of this machine, "+m.h.Config.Node.IP)
 		if _, err := m.h.Files.Stat(file); err != nil {
 			f.Cause = "there is no " + file + ", and the kubelet starts no pod without it"
-		} else if !m.controlPlane() || m.ours() && m.initialised() {
+		} else if !m.controlPlane() || m.joined() {
 			f.Severity = finding.Warning // CoreDNS runs elsewhere at first, or forwards to another server
 		}
 		return []finding.Finding{f}
@@ -214,7 +214,7 @@ func checkNetworks(_ context.Context, m *machine) []finding.Finding {
 	}
 	var nets []network
 	var out []finding.Finding
-	if m.kind == Join && m.ours() && m.initialised() {
+	if m.kind == Join && m.joined() {
 		return nil // it works
 	}
 	for _, s := range []struct{ name, flag, value string }{

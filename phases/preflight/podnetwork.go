@@ -46,7 +46,7 @@ func checkCNI(_ context.Context, m *machine) []finding.Finding {
 func checkFamilies(_ context.Context, m *machine) []finding.Finding {
 	i, found := m.link()
 	pods, err := config.CIDRs(m.h.Config.Cluster.PodNetworkCIDR)
-	if !found || err != nil || m.kind == Join && m.ours() && m.initialised() {
+	if !found || err != nil || m.kind == Join && m.joined() {
 		return nil // NodeIP and Networks report it, the networks are unknown, or the node works
 	}
 	for _, pod := range pods {

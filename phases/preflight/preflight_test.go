@@ -8,7 +8,6 @@ import (
 	"net/http"
 	"net/netip"
 	"os"
-	"slices"
 	"strings"
 	"testing"
 
@@ -22,11 +21,6 @@ import (
 	"yunion.io/x/ocadm/phases/owned"
 	"yunion.io/x/ocadm/test/require"
 )
-
-// checksButJoin leaves out checks that need a real control plane.
-func checksButJoin() []Check {
-	return slices.Concat(hostChecks(), systemChecks(), mountChecks(), networkChecks(), linkChecks(), podNetworkChecks(), softwareChecks(), databaseChecks(), settingsChecks())
-}
 
 func TestFindings(t *testing.T) {
 	tests := map[string]struct {

@@ -159,7 +159,7 @@ func distinct(list []string) []string {
 
 // checkDepot reports why join did not find the depot. Other checks cover problems with the token or the control plane.
 func checkDepot(ctx context.Context, m *machine) []finding.Finding {
-	if m.h.Depot != nil || m.ours() && m.initialised() {
+	if m.h.Depot != nil || m.joined() {
 		return nil
 	}
 	_, err := depotphase.Connect(ctx, m.h)

@@ -186,7 +186,7 @@ var available = regexp.MustCompile(`(?m)^MemAvailable:\s+(\d+) kB`)
 
 func checkFreeMemory(_ context.Context, m *machine) []finding.Finding {
 	found := available.FindStringSubmatch(m.h.Files.Text("/proc/meminfo"))
-	if found == nil || m.ours() && m.initialised() {
+	if found == nil || m.joined() {
 		return nil
 	}
 	kib, err := strconv.ParseUint(found[1], 10, 64)

@@ -95,9 +95,6 @@ func (l *Loader) Load(ctx context.Context, p Piece) error {
 // charset matches the default character set of a database. The caller of the restore has already created the database and marked it as the cloud's.
 var charset = regexp.MustCompile(`DEFAULT (CHARACTER SET [A-Za-z0-9_]+)( COLLATE [A-Za-z0-9_]+)?`)
 
-// unknownCollation is the server's number for a collation that it does not have.
-const unknownCollation = 1273
-
 // database sets the defaults of a database. The collations of MySQL and MariaDB differ, and each has its own default. Tables name theirs, so that the
 // default is not worth a failure.
 func (l *Loader) database(ctx context.Context, p Piece) error {
@@ -107,7 +104,7 @@ func (l *Loader) database(ctx context.Context, p Piece) error {
 	}
 	alter := "ALTER DATABASE " + quote(l.into(p.Database)) + " " + string(m[1])
 	err := l.s.exec(ctx, alter+string(m[2]))
-	if my, ok := errors.AsType[*driver.MySQLError](err); ok && my.Number == unknownCollation {
+	if mysql.UnknownCollation(err) {
 		err = l.s.exec(ctx, alter)
 	}
 	if err != nil {
