@@ -6,9 +6,9 @@ import (
 	"regexp"
 	"slices"
 	"testing"
-	"yunion.io/x/ocadm/operatorctl/catalog"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/operatorctl/catalog"
 )
 
 // Every action is a valid plan of the engine: named, described, and with unique steps.

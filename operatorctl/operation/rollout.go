@@ -27,7 +27,7 @@ const (
 	waveTimeout    = 20 * time.Minute
 	agentsTimeout  = 24 * time.Hour
 	agentsPatience = 30 * time.Minute
-	// moveTimeout bounds an operation with waves. Each of its steps has a bound of its own.
+	// moveTimeout bounds an operation that pulls images on all nodes or moves them. Each of its steps has a bound of its own.
 	moveTimeout = 36 * time.Hour
 	// releaseTimeout bounds steps that only wait for the reconciler.
 	releaseTimeout = 5 * time.Minute
