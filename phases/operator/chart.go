@@ -92,12 +92,16 @@ const (
 	helmPullPolicy = "{{ .Values.imagePullPolicy }}"
 	helmNamespaces = "{{ include `ocadm.namespaces` . }}"
 	helmNamespace  = "{{ . }}"
+	helmSecrets    = "{{- with .Values.imagePullSecrets }}\n      imagePullSecrets: {{ toJson . }}\n{{- end }}\n"
 )
+
+// beforeSecrets is the line of the Deployment that imagePullSecrets follow.
+const beforeSecrets = "\n      serviceAccountName: onecloud-operator\n"
 
 // Chart returns a Helm chart with the objects of the operator, made from the same templates. It leaves out the operator's namespace, which is that of
 // the release. It is pure.
 func Chart(image string, namespaces ...string) (Files, error) {
-	values := map[string]any{"image": image, "imagePullPolicy": images.PullPolicy(image), "namespaces": all(namespaces)[1:]}
+	values := map[string]any{"image": image, "imagePullPolicy": images.PullPolicy(image), "imagePullSecrets": []string{}, "namespaces": all(namespaces)[1:]}
 	text, err := yaml.Marshal(values)
 	if err != nil {
 		return nil, fmt.Errorf("writing the values of the chart: %w", err)
@@ -124,7 +128,8 @@ func Chart(image string, namespaces ...string) (Files, error) {
 		if err != nil {
 			return nil, err
 		}
-		files["templates/"+name+".yaml"] = []byte(strings.Join(without(documents(text), "Namespace"), separator))
+		joined := strings.Join(without(documents(text), "Namespace"), separator)
+		files["templates/"+name+".yaml"] = []byte(strings.Replace(joined, beforeSecrets, beforeSecrets+helmSecrets, 1))
 	}
 	text, err = templates.RenderDir("operator/namespace", map[string]any{"Namespace": helmNamespace, "Operator": Namespace})
 	if err != nil {
@@ -177,6 +182,7 @@ func chartHead() string {
 }
 
 const chartValues = `# image is the operator's image. imagePullPolicy is Always for tags that move.
+# imagePullSecrets name Secrets of the release's namespace with the credentials for the operator's image: [{name: registry}].
 # namespaces are those of clouds in addition to the release's own, which is always among them.
 `
 

@@ -8,6 +8,7 @@ package charts
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
 	"maps"
@@ -166,7 +167,7 @@ func TestValues(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, values := range map[string]map[string]any{
-		"image":                 {"image": "r/ocadm:dev", "imagePullPolicy": "Always"},
+		"image":                 {"image": "r/ocadm:dev", "imagePullPolicy": "Always", "imagePullSecrets": []any{map[string]any{"name": "registry"}}},
 		"no further namespaces": {"namespaces": []any{}},
 		"the operator's own":    {"namespaces": []any{"onecloud", "b", "a", "b"}},
 	} {
@@ -174,12 +175,13 @@ func TestValues(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
-		container := got["Deployment onecloud onecloud-operator"].(map[string]any)["spec"].(map[string]any)["template"].(map[string]any)["spec"].(map[string]any)["containers"].([]any)[0].(map[string]any)
+		pod := got["Deployment onecloud onecloud-operator"].(map[string]any)["spec"].(map[string]any)["template"].(map[string]any)["spec"].(map[string]any)
+		container := pod["containers"].([]any)[0].(map[string]any)
 		last := container["args"].([]any)[3]
 		switch name {
 		case "image":
-			if container["image"] != "r/ocadm:dev" || container["imagePullPolicy"] != "Always" || len(got) != len(before) {
-				t.Errorf("%v", container)
+			if container["image"] != "r/ocadm:dev" || container["imagePullPolicy"] != "Always" || fmt.Sprint(pod["imagePullSecrets"]) != "[map[name:registry]]" || len(got) != len(before) {
+				t.Errorf("%v", pod)
 			}
 		case "no further namespaces":
 			if last != "--namespaces=onecloud" || got["Namespace  other"] != nil || got["Role other onecloud-operator"] != nil {
