@@ -15,6 +15,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/watch"
@@ -79,7 +80,8 @@ func streaming(run func(stream) error) *huma.StreamResponse {
 
 func (s *server) streams(api huma.API) {
 	events := describe("stream-events", http.MethodGet, "/namespaces/{namespace}/events", "events", "Follow clouds, operations and machines")
-	events.Description = "First one message for each existing resource, then one for each change. Without watch permissions on all three kinds, name those that you may watch."
+	events.Description = "First one message for each existing resource, then one for each change. Without watch permissions on all three kinds, name those that you may watch. " +
+		"A message \"error\" with a problem ends the stream: with status 410, since is too old. List again."
 	log := describe("stream-log", http.MethodGet, "/namespaces/{namespace}/operations/{name}/log", "operations", "Follow the log of an operation")
 	log.Description = "A message \"line\" for each line, an event of package workflow in JSON; at the end a message \"end\" with the phase of the operation. " +
 		"With follow=false it ends at once."
@@ -103,7 +105,7 @@ func follow(ctx context.Context, in *struct {
 	if in.Since != "" && len(in.Kinds) != 1 {
 		return nil, problem(http.StatusUnprocessableEntity, "since needs exactly one kind: each kind has its own versions")
 	}
-	out := make(chan Change)
+	out := make(chan message)
 	watching, stop := context.WithCancel(ctx)
 	for _, k := range kinds {
 		if len(in.Kinds) > 0 && !slices.Contains(in.Kinds, k.path) {
@@ -131,22 +133,31 @@ func follow(ctx context.Context, in *struct {
 			case <-watching.Done():
 				return watching.Err()
 			case <-tick.C:
-			case c := <-out:
-				event = "change"
+			case m := <-out:
+				event = m.event
 				var err error
-				if data, err = json.Marshal(c); err != nil {
+				if data, err = json.Marshal(m.data); err != nil {
 					return err
 				}
 			}
-			if err := s.send(event, data); err != nil {
+			if err := s.send(event, data); err != nil || event == endsWith {
 				return err
 			}
 		}
 	}), nil
 }
 
+// message is one of the stream of events: a Change, or a *Problem that ends it.
+type message struct {
+	event string
+	data  any
+}
+
+// endsWith is the event with the error of a watch.
+const endsWith = "error"
+
 // relay forwards the events of a watch. When the watch ends, so does the stream, and the client reconnects.
-func relay(ctx context.Context, stop context.CancelFunc, w watch.Interface, path string, out chan<- Change) {
+func relay(ctx context.Context, stop context.CancelFunc, w watch.Interface, path string, out chan<- message) {
 	defer stop()
 	defer w.Stop()
 	for {
@@ -154,14 +165,17 @@ func relay(ctx context.Context, stop context.CancelFunc, w watch.Interface, path
 		case <-ctx.Done():
 			return
 		case e, open := <-w.ResultChan():
-			u, ok := e.Object.(*unstructured.Unstructured)
-			if !open || !ok || e.Type == watch.Error {
+			if !open {
 				return
+			}
+			m := message{endsWith, failed(apierrors.FromObject(e.Object))}
+			if u, ok := e.Object.(*unstructured.Unstructured); ok && e.Type != watch.Error {
+				m = message{"change", Change{Type: string(e.Type), Path: path, Version: tag(u), Object: shown(u)}}
 			}
 			select {
 			case <-ctx.Done():
 				return
-			case out <- Change{Type: string(e.Type), Path: path, Version: tag(u), Object: shown(u)}:
+			case out <- m:
 			}
 		}
 	}

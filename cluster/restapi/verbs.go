@@ -40,20 +40,17 @@ func (s *server) clouds(api huma.API) {
 	scale := describe("scale-component", http.MethodPost, item+"/components/{component}/scale", "components", "Set how many pods a component has")
 	scale.Description = "The number goes into the spec of the cloud."
 	huma.Register(api, scale, scaled)
-	for _, v := range []struct {
-		path, summary string
-		run           func(context.Context, *moveInput) (*object, error)
-	}{
-		{"update", "Move a cloud to another release or registry, by an operation", func(ctx context.Context, in *moveInput) (*object, error) {
-			return operate(ctx, in.Named, in.Once, v1alpha1.OnecloudOperationSpec{Cloud: in.Name, Action: v1alpha1.ActionUpdate, OnFailure: in.Body.OnFailure, Update: in.Body.Update})
-		}},
-		{"rollback", "Move a cloud back to an earlier release, by an operation", func(ctx context.Context, in *moveInput) (*object, error) {
-			return operate(ctx, in.Named, in.Once, v1alpha1.OnecloudOperationSpec{Cloud: in.Name, Action: v1alpha1.ActionRollback, OnFailure: in.Body.OnFailure, Rollback: in.Body.Rollback})
-		}},
+	for _, v := range []struct{ path, action, summary string }{
+		{"update", v1alpha1.ActionUpdate, "Move a cloud to another release or registry, by an operation"},
+		{"rollback", v1alpha1.ActionRollback, "Move a cloud back to an earlier release, by an operation"},
 	} {
 		d := describe(v.path+"-cloud", http.MethodPost, item+"/"+v.path, "clouds", v.summary)
 		d.DefaultStatus = http.StatusCreated
-		huma.Register(api, d, v.run)
+		huma.Register(api, d, func(ctx context.Context, in *moveInput) (*object, error) {
+			return operate(ctx, in.Named, in.Once, v1alpha1.OnecloudOperationSpec{
+				Cloud: in.Name, Action: v.action, OnFailure: in.Body.OnFailure, Update: in.Body.Update, Rollback: in.Body.Rollback,
+			})
+		})
 	}
 	d := describe("create-backup", http.MethodPost, item+"/backups", "backups", "Back up a cloud now, as its schedule does, by an operation")
 	d.Description = "A Job writes the file where the schedule puts it, with its recipients, and proves it. A cloud without a schedule has no such place: OCA-7423."

@@ -190,6 +190,7 @@ func (f *apiTest) verbs() {
 	}
 	f.ask("writer", "POST", "clouds/"+cloud+"/update", `{"update":{"version":"v4.0.5"},"onFailure":"pause"}`, 409, "OCA-7618", key, "u")
 	f.ask("writer", "POST", "clouds/"+cloud+"/update", `{"update":{"versions":"v4.0.5"}}`, 422, "OCA-7621")
+	f.ask("writer", "POST", "clouds/"+cloud+"/update", `{"rollback":{"revision":1}}`, 422, "OCA-7621")
 	f.ask("writer", "POST", "clouds/"+cloud+"/rollback", `{"rollback":{"revision":1}}`, 201, "")
 	name := first.Metadata.Name
 	for _, want := range []bool{true, false} {
@@ -260,6 +261,7 @@ func (f *apiTest) follows() {
 	some := bufio.NewScanner(f.open("reader", "GET", "events?kinds=machines&name=p4&since="+since, nil).Body)
 	some.Buffer(nil, 1<<20)
 	f.next(some, `"MODIFIED"`, `"p4"`)
+	f.message(bufio.NewScanner(f.open("reader", "GET", "events?kinds=machines&since=1", nil).Body), "error", `"status":410`, "too old")
 	o := f.Operation("logged", v1alpha1.OnecloudOperationSpec{Action: v1alpha1.ActionCheck})
 	log := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: operation.LogName("logged")}, Data: map[string]string{operation.LogKey: "{\"n\":1}\n"}}
 	f.Create(log)
