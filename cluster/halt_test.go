@@ -65,7 +65,7 @@ func TestStartedWhileTheBackupIsRead(t *testing.T) {
 	}
 	dir := backup.Dir(t.TempDir())
 	p := &backup.Plan{Source: backup.Source{Header: backup.Header{
-		Cloud: backup.Cloud{ID: "u", Namespace: cloud.Namespace, Name: cloud.Name}, Time: time.Now(),
+		Cloud: backup.Cloud{ID: "u", Namespace: cloud.Namespace, Name: cloud.Name}, Time: time.Now(), Version: "v9.9.9",
 	}, Admin: a}, Store: dir, SkipProof: true}
 	require.NoError(t, p.Prepare(t.Context(), workflow.Discard{}))
 	info, err := p.Write(t.Context(), workflow.Discard{})
@@ -80,6 +80,9 @@ func TestStartedWhileTheBackupIsRead(t *testing.T) {
 	started(t, c, cloud)
 	if err := x.check(t.Context(), workflow.Discard{}); !isCode(err, codeStopped) {
 		t.Errorf("%v", err)
+	}
+	if _, err := (&Restore{Store: dir, Name: info.Name, Watch: workflow.Discard{}}).Read(t.Context()); !isCode(err, "OCA-7059") {
+		t.Errorf("a release that this ocadm does not know: %v", err)
 	}
 }
 

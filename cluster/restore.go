@@ -11,14 +11,17 @@ import (
 	"filippo.io/age"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/internal/backup"
 	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/kube"
 	"yunion.io/x/ocadm/internal/mysql"
 	"yunion.io/x/ocadm/internal/mysql/dump"
+	"yunion.io/x/ocadm/internal/version"
 	"yunion.io/x/ocadm/internal/workflow"
 	"yunion.io/x/ocadm/operatorctl/archive"
 	"yunion.io/x/ocadm/operatorctl/operation"
@@ -62,6 +65,9 @@ func (r *Restore) Read(ctx context.Context) (backup.Contents, error) {
 	contents, err := backup.Verify(ctx, r.Watch, r.Store, r.info, r.IDs...)
 	if err != nil {
 		return contents, backupFinding(err)
+	}
+	if v := contents.Header.Version; version.UnknownRelease(v) {
+		return contents, operation.UnknownRelease("ocadm", "ocadm", v)
 	}
 	r.contents = &contents
 	return contents, nil
@@ -205,6 +211,9 @@ func (r Restore) recreate(ctx context.Context, c client.WithWatch, key client.Ob
 	if err := twin(ctx, c, key, id, server); err != nil {
 		return err
 	}
+	if err := r.accepted(ctx, c); err != nil {
+		return err
+	}
 	if server.Password != "" {
 		server.PasswordSecretRef = nil
 	}
@@ -223,6 +232,27 @@ func (r Restore) recreate(ctx context.Context, c client.WithWatch, key client.Ob
 	runner := r.runner(c, key, r.spec())
 	runner.Later = true
 	return operation.Perform(ctx, runner, operation.Work[*restoring]{Steps: recreateSteps(), Final: stepDatabases, Unlocked: true}, x, nil)
+}
+
+// accepted fails if the API server would refuse the cloud, or drop fields of it, which a newer ocadm has. The cloud is created last, when its databases
+// have been replaced. Its namespace may not exist yet.
+func (r *Restore) accepted(ctx context.Context, c client.Client) error {
+	cloud, err := r.Cloud()
+	if err != nil {
+		return err
+	}
+	for _, namespace := range []string{cloud.GetNamespace(), metav1.NamespaceDefault} {
+		cloud.SetNamespace(namespace)
+		err = c.Create(ctx, cloud.DeepCopy(), client.DryRunAll, client.FieldValidation(metav1.FieldValidationStrict), client.FieldOwner(kube.FieldManager))
+		if !apierrors.IsNotFound(err) {
+			break
+		}
+	}
+	if apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) || apierrors.IsForbidden(err) {
+		return finding.New("OCA-7440", fmt.Sprintf("Cloud %s cannot be created from the backup", r.Key()), err.Error(),
+			"if the backup was made by a newer ocadm, update ocadm and the operator first; it was made by "+r.contents.Header.Ocadm)
+	}
+	return err
 }
 
 // overwrites asks for confirmation if databases of the cloud exist on the server.

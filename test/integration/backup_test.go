@@ -6,6 +6,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/json"
+	"errors"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -21,9 +22,12 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/cluster"
 	"yunion.io/x/ocadm/internal/backup"
+	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/internal/identity"
 	"yunion.io/x/ocadm/internal/mysql/dump"
+	"yunion.io/x/ocadm/internal/workflow"
 	"yunion.io/x/ocadm/operatorctl/component"
 	"yunion.io/x/ocadm/test/agekey"
 	"yunion.io/x/ocadm/test/env"
@@ -58,7 +62,7 @@ func TestBackup(t *testing.T) {
 	_, before := s.Databases(e.DB)
 
 	s.inPlace(info, before)
-	second := s.elsewhere(info, before)
+	second := s.elsewhere(info, before, id)
 	s.move(second, before)
 }
 
@@ -134,7 +138,7 @@ func (s *saved) inPlace(info backup.Info, before dump.Summary) {
 }
 
 // elsewhere deletes everything, and restores in another namespace with another database server.
-func (s *saved) elsewhere(info backup.Info, before dump.Summary) *saved {
+func (s *saved) elsewhere(info backup.Info, before dump.Summary, id age.Identity) *saved {
 	s.Helper()
 	const other = "tenant-restored"
 	was := s.Credentials()
@@ -157,6 +161,11 @@ func (s *saved) elsewhere(info backup.Info, before dump.Summary) *saved {
 	require.NoError(s, os.WriteFile(password, []byte(second.DB.RootPassword+"\n"), 0o600))
 	args := []string{"cluster", "backup", "restore", filepath.Join(s.dir, info.Name), "--identity", s.key, "--namespace", other, "--database-host", second.DB.Host,
 		"--database-port", strconv.Itoa(second.DB.Port), "--database-password-file", password, "--yes"}
+	r := cluster.Restore{Store: backup.Dir(s.dir), Name: info.Name, IDs: []age.Identity{id}, Namespace: other, Watch: workflow.Discard{}, Spec: map[string]any{"later": "x"},
+		Confirm: func(question string) error { return errors.New(question) }}
+	if _, err := r.Apply(s.Context(), s.Client); finding.Of(err)[0].Code != "OCA-7440" || !strings.Contains(err.Error(), "spec.later") {
+		s.Errorf("a field of a newer ocadm: %v", err)
+	}
 	prints(s.Env, "restored from", args...)
 	second.StartOperator(func(l *env.Launch) { l.Options.Namespaces = []string{namespace, other} })
 	second.UntilReady()
