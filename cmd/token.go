@@ -37,8 +37,20 @@ func newToken(a *app) *cobra.Command {
 
   # list the tokens
   ocadm token list`,
-	}, newTokenCreate(a, open), newTokenList(a, open), newTokenDelete(a, open), newTokenGenerate(a))
+	}, bounded(newTokenCreate(a, open)), bounded(newTokenList(a, open)), bounded(newTokenDelete(a, open)), newTokenGenerate(a))
 	c.PersistentFlags().StringVar(&kubeconfig, "kubeconfig", "", "kubeconfig of an administrator (default: "+kube.AdminKubeconfig+")")
+	return c
+}
+
+// bounded makes a command fail if the API server does not answer in time.
+func bounded(c *cobra.Command) *cobra.Command {
+	run := c.RunE
+	c.RunE = func(c *cobra.Command, args []string) error {
+		ctx, cancel := context.WithTimeout(c.Context(), requestTimeout)
+		defer cancel()
+		c.SetContext(ctx)
+		return kube.Explain(run(c, args))
+	}
 	return c
 }
 
