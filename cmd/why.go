@@ -94,10 +94,13 @@ func (a *app) why(ctx context.Context, f *whyFlags, name string) error {
 	if err := a.print(f.output, r, func(p *page) { printReport(a.redact.Writer(p), r) }); err != nil {
 		return err
 	}
+	fixed := false
 	if f.fix {
-		return a.fix(ctx, f, k, r)
+		if fixed, err = a.fix(ctx, f, k, r); err != nil {
+			return err
+		}
 	}
-	if err := r.Err(); err != nil {
+	if err := r.Err(); err != nil && !fixed {
 		return &shownError{err}
 	}
 	return nil

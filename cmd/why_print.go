@@ -96,13 +96,14 @@ func (a *app) printCauses(output *ui.Choice) error {
 	})
 }
 
-// fix shows the repairs and makes those that are confirmed.
-func (a *app) fix(ctx context.Context, f *whyFlags, k client.Client, r why.Report) error {
+// fix shows the repairs and makes those that are confirmed. It reports whether the cause is repaired everywhere.
+func (a *app) fix(ctx context.Context, f *whyFlags, k client.Client, r why.Report) (fixed bool, _ error) {
 	repairs := r.Repairs()
 	if len(repairs) == 0 {
 		fmt.Fprintln(a.Err, "ocadm has no safe repair for this. Run the next command of the cause.")
-		return nil
+		return false, nil
 	}
+	done := map[string]bool{}
 	for _, x := range repairs {
 		fmt.Fprintf(a.Err, "%s\n  %s\n", x.Title, x.Command)
 		if f.yes && !r.Unasked(x) {
@@ -112,7 +113,7 @@ func (a *app) fix(ctx context.Context, f *whyFlags, k client.Client, r why.Repor
 		if !f.yes {
 			yes, err := ui.Confirm(ctx, a.In, a.Err, "Do this? [yes/no]", "yes", "--yes")
 			if err != nil {
-				return err
+				return false, err
 			}
 			if !yes {
 				fmt.Fprintln(a.Err, "Skipped.")
@@ -123,13 +124,14 @@ func (a *app) fix(ctx context.Context, f *whyFlags, k client.Client, r why.Repor
 		left, err := gather.Repair(bounded, k, x)
 		cancel()
 		if err != nil {
-			return err
+			return false, err
 		}
 		if left != "" {
 			fmt.Fprintf(a.Err, "Skipped: %s. To check again: ocadm why\n", left)
 			continue
 		}
 		fmt.Fprintln(a.Err, "Done. To check again: ocadm why")
+		done[x.Command] = true
 	}
-	return nil
+	return r.Repaired(done), nil
 }

@@ -77,3 +77,8 @@ func (r Report) Repairs() []Repair {
 	}
 	return out
 }
+
+// Repaired reports whether the repairs with these commands remove the cause wherever it was found.
+func (r Report) Repaired(commands map[string]bool) bool {
+	return r.Cause != nil && !slices.ContainsFunc(append([]Found{*r.Cause}, r.Same...), func(x Found) bool { return x.Fix == nil || !commands[x.Fix.Command] })
+}
