@@ -137,6 +137,10 @@ func OperateOnce(ctx context.Context, c client.Client, o *Operation) (again bool
 	}
 	same := slices.IndexFunc(all, func(other Operation) bool { return operation.Repeats(o, &other) })
 	if same < 0 {
+		// The operator would end an operation of a mistyped cloud, but without --wait the command would succeed.
+		if _, err := get(ctx, c, client.ObjectKey{Namespace: o.Namespace, Name: o.Spec.Cloud}); apierrors.IsNotFound(err) || meta.IsNoMatchError(err) {
+			return false, err
+		}
 		return false, Operate(ctx, c, o)
 	}
 	*o = all[same]

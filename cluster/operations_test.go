@@ -59,11 +59,15 @@ func TestSameOperationIsFollowed(t *testing.T) {
 		}), false},
 	} {
 		scheme := kube.Scheme()
-		k := fake.NewClientBuilder().WithScheme(scheme).WithObjects(c.there).Build()
+		k := fake.NewClientBuilder().WithScheme(scheme).WithObjects(c.there, theCloud("")).Build()
 		o := there("", func(o *Operation) { o.Spec.Requester, o.Status.Phase = "root@now", "" })
 		again, err := OperateOnce(t.Context(), k, o)
 		if err != nil || again != c.again || (o.Name == "a") != c.again || o.Name == "" {
 			t.Errorf("%s: %q, %t, %v", name, o.Name, again, err)
+		}
+		o = there("", func(o *Operation) { o.Spec.Cloud = "defualt" })
+		if _, err := OperateOnce(t.Context(), k, o); !isCode(err, "OCA-7002") || o.Name != "" {
+			t.Errorf("an operation of a cloud that does not exist: %q, %v", o.Name, err)
 		}
 	}
 }
