@@ -93,11 +93,12 @@ func (c *Controller) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 		return ctrl.Result{}, err
 	}
 	var errs []error
+	var next time.Duration
 	if cloud != nil {
-		errs = append(errs, c.trigger(ctx, cloud, all))
+		next, err = c.trigger(ctx, cloud, all)
+		errs = append(errs, err)
 	}
 	d := decide(all, cloud, c.Actions, c.MachinesAtOnce)
-	var next time.Duration
 	for _, o := range all {
 		end, ends := d.end[o.Name]
 		a := c.action(o)

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -82,13 +83,42 @@ const byEdit = "the resource of the cloud"
 // pure.
 func withdrawn(cloud *v1alpha1.OnecloudCluster, all []*v1alpha1.OnecloudOperation) *v1alpha1.OnecloudOperation {
 	for _, o := range all {
-		untouched := o.Status.Rollout == nil || o.Status.Rollout.Undo == ""
-		if untouched && !o.Status.Phase.Final() && o.Status.Phase != v1alpha1.OperationReverting && !cancelled(o) && o.Spec.Requester == byEdit &&
+		if !touched(o) && !o.Status.Phase.Final() && o.Status.Phase != v1alpha1.OperationReverting && !cancelled(o) && o.Spec.Requester == byEdit &&
 			o.Spec.Update != nil && o.Spec.Update.Version != cloud.Spec.Version {
 			return o
 		}
 	}
 	return nil
+}
+
+// retryAfter is how long an edit waits whose update has changed the cloud and failed twice. The time doubles with each failure, up to retryAtMost.
+const retryAfter, retryAtMost = 10 * time.Minute, 24 * time.Hour
+
+// repeated returns how often an update that edits requested has changed the cloud and failed in succession, and when it may run again. A program that
+// applies a manifest again and again must not stop the services each time. all is sorted by InTurn. It is pure.
+func repeated(o *v1alpha1.OnecloudOperation, all []*v1alpha1.OnecloudOperation) (failures int, again time.Time) {
+	if o.Spec.Requester != byEdit || o.Spec.Update == nil {
+		return 0, again
+	}
+	for _, other := range all {
+		switch phase := other.Status.Phase; {
+		case other.Spec.Action != o.Spec.Action || other.Spec.Update == nil || other.Spec.Update.Version != o.Spec.Update.Version:
+		case phase == v1alpha1.OperationSucceeded:
+			failures = 0
+		case other.Spec.Requester == byEdit && touched(other) && (phase == v1alpha1.OperationFailed || phase == v1alpha1.OperationReverted):
+			failures++
+			again = other.Status.End.Add(min(retryAtMost, retryAfter<<min(10, max(0, failures-2))))
+		}
+	}
+	if failures < 2 {
+		again = time.Time{}
+	}
+	return failures, again
+}
+
+// touched reports whether an update has changed the cloud.
+func touched(o *v1alpha1.OnecloudOperation) bool {
+	return o.Status.Rollout != nil && o.Status.Rollout.Undo != ""
 }
 
 // putBack resets spec.version to that of the current release, after an update that did not move the cloud.
@@ -119,25 +149,31 @@ func name(parts ...string) string {
 const maxName = 60
 
 // trigger creates the operation that a user requests, and removes the annotation that requests it. It first adds the name of the operation to the
-// annotation: the cloud changes meanwhile, and the same request, seen in another version of the cloud, would be another operation.
-func (c *Controller) trigger(ctx context.Context, cloud *v1alpha1.OnecloudCluster, all []*v1alpha1.OnecloudOperation) error {
+// annotation: the cloud changes meanwhile, and the same request, seen in another version of the cloud, would be another operation. It returns when to call
+// it again, zero for the next change.
+func (c *Controller) trigger(ctx context.Context, cloud *v1alpha1.OnecloudCluster, all []*v1alpha1.OnecloudOperation) (time.Duration, error) {
 	if answer := created(cloud); answer != "" {
-		return c.annotate(ctx, cloud, answer)
+		return 0, c.annotate(ctx, cloud, answer)
 	}
 	if refused := unmoved(cloud, all); refused != nil && !c.AtOnce {
-		return c.putBack(ctx, cloud, refused)
+		return 0, c.putBack(ctx, cloud, refused)
 	}
 	if o := withdrawn(cloud, all); o != nil {
 		c.Events.Eventf(cloud, o, corev1.EventTypeNormal, "UpdateWithdrawn", o.Spec.Action, "operation %s is cancelled: spec.version is %s now", o.Name, cloud.Spec.Version)
-		return SetControl(ctx, c.Client, o, v1alpha1.OperationCancel)
+		return 0, SetControl(ctx, c.Client, o, v1alpha1.OperationCancel)
 	}
 	action, as := actionAsked(cloud)
 	if action != "" && !strings.HasPrefix(as, name(cloud.Name, action)) { // any other word is a user's, who may repeat it
-		return c.annotate(ctx, cloud, action+" "+name(cloud.Name, action, cloud.ResourceVersion))
+		return 0, c.annotate(ctx, cloud, action+" "+name(cloud.Name, action, cloud.ResourceVersion))
 	}
 	o := wanted(cloud, all)
 	if o == nil || c.AtOnce && action == "" {
-		return nil
+		return 0, nil
+	}
+	if failures, again := repeated(o, all); time.Until(again) > 0 {
+		c.Events.Eventf(cloud, nil, corev1.EventTypeWarning, "UpdateDelayed", o.Spec.Action, "the update to %s has failed %d times; the next attempt is at %s; to try now: ocadm cluster update --version %s",
+			o.Spec.Update.Version, failures, again.UTC().Format(time.RFC3339), o.Spec.Update.Version)
+		return time.Until(again), nil
 	}
 	err := c.Client.Create(ctx, o, client.FieldOwner(v1alpha1.ManagerOperator))
 	switch {
@@ -146,12 +182,12 @@ func (c *Controller) trigger(ctx context.Context, cloud *v1alpha1.OnecloudCluste
 		c.Events.Eventf(cloud, nil, corev1.EventTypeWarning, "OperationRefused", "Reconcile", "%s",
 			status.Note(fmt.Sprintf("annotation %s: %s: %s", v1alpha1.AnnotationOperation, action, err)))
 	case err != nil && !apierrors.IsAlreadyExists(err):
-		return fmt.Errorf("creating operation %s: %w", o.Name, err)
+		return 0, fmt.Errorf("creating operation %s: %w", o.Name, err)
 	}
 	if action == "" {
-		return nil
+		return 0, nil
 	}
-	return c.annotate(ctx, cloud, nil)
+	return 0, c.annotate(ctx, cloud, nil)
 }
 
 // annotate replaces the annotation with which a user requests something, or removes it (nil).

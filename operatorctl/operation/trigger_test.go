@@ -6,8 +6,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -48,7 +50,8 @@ func TestOneAnnotationOneOperation(t *testing.T) {
 			require.NoError(t, api.Status().Update(t.Context(), now))
 			look()
 		}
-		require.NoError(t, c.trigger(t.Context(), seen[turn], nil))
+		_, err := c.trigger(t.Context(), seen[turn], nil)
+		require.NoError(t, err)
 		look()
 	}
 	last := &v1alpha1.OnecloudCluster{}
@@ -76,7 +79,7 @@ func TestNamedAnnotationTwice(t *testing.T) {
 		for range 2 {
 			err := api.Get(t.Context(), key, now)
 			if err == nil {
-				err = c.trigger(t.Context(), now, nil)
+				_, err = c.trigger(t.Context(), now, nil)
 			}
 			require.NoError(t, err)
 		}
@@ -100,7 +103,8 @@ func TestRefusedAnnotationIsReported(t *testing.T) {
 		},
 	}).Build()
 	heard := &listener{}
-	require.NoError(t, New(Options{Means: Means{Client: api}, Events: heard}).trigger(t.Context(), made, nil))
+	_, err := New(Options{Means: Means{Client: api}, Events: heard}).trigger(t.Context(), made, nil)
+	require.NoError(t, err)
 	for _, want := range []string{"OperationRefused", v1alpha1.AnnotationOperation, `"Upgrade"`, v1alpha1.ActionUpdate} {
 		if !strings.Contains(heard.said, want) {
 			t.Errorf("the event %q does not contain %s", heard.said, want)
@@ -133,7 +137,8 @@ func TestWithdrawnEditCancelsTheUpdate(t *testing.T) {
 			}
 			cloud.Spec.Version = c.version
 			api := fake.NewClientBuilder().WithScheme(kube.Scheme()).WithObjects(cloud, update).Build()
-			require.NoError(t, New(Options{Means: Means{Client: api}, Events: &recorder{}}).trigger(t.Context(), cloud, []*v1alpha1.OnecloudOperation{update}))
+			_, err := New(Options{Means: Means{Client: api}, Events: &recorder{}}).trigger(t.Context(), cloud, []*v1alpha1.OnecloudOperation{update})
+			require.NoError(t, err)
 			if err := api.Get(t.Context(), client.ObjectKeyFromObject(update), update); err != nil || cancelled(update) != c.cancels {
 				t.Errorf("cancelled %t, %v", cancelled(update), err)
 			}
@@ -145,4 +150,51 @@ type listener struct{ said string }
 
 func (l *listener) Eventf(_, _ runtime.Object, _, reason, _, note string, args ...any) {
 	l.said += reason + ": " + fmt.Sprintf(note, args...)
+}
+
+// TestRepeatedFailuresWait: a program that applies a manifest again and again gets the update that failed at growing intervals. A command gets it at once.
+func TestRepeatedFailuresWait(t *testing.T) {
+	now := time.Now()
+	failed := func(change ...func(*v1alpha1.OnecloudOperation)) *v1alpha1.OnecloudOperation {
+		o := &v1alpha1.OnecloudOperation{Spec: v1alpha1.OnecloudOperationSpec{Action: v1alpha1.ActionUpdate, Requester: byEdit, Update: &v1alpha1.UpdateParameters{Version: "v4.0.5"}}}
+		o.Status.Phase, o.Status.End, o.Status.Rollout = v1alpha1.OperationReverted, metav1.NewTime(now), &v1alpha1.Rollout{Undo: "{}"}
+		for _, c := range change {
+			c(o)
+		}
+		return o
+	}
+	other := failed(func(o *v1alpha1.OnecloudOperation) { o.Spec.Update.Version = "v4.0.6" })
+	command := failed(func(o *v1alpha1.OnecloudOperation) { o.Spec.Requester = "root@node1" })
+	refused := failed(func(o *v1alpha1.OnecloudOperation) { o.Status.Phase, o.Status.Rollout = v1alpha1.OperationFailed, nil })
+	succeeded := failed(func(o *v1alpha1.OnecloudOperation) { o.Status.Phase = v1alpha1.OperationSucceeded })
+	old := failed(func(o *v1alpha1.OnecloudOperation) { o.Status.End = metav1.NewTime(now.Add(-time.Hour)) })
+	for name, c := range map[string]struct {
+		all  []*v1alpha1.OnecloudOperation
+		wait time.Duration
+	}{
+		"never failed":        {nil, 0},
+		"failed once":         {[]*v1alpha1.OnecloudOperation{failed()}, 0},
+		"failed twice":        {[]*v1alpha1.OnecloudOperation{old, failed()}, 10 * time.Minute},
+		"failed thrice":       {[]*v1alpha1.OnecloudOperation{old, old, failed()}, 20 * time.Minute},
+		"failed all day":      {slices.Repeat([]*v1alpha1.OnecloudOperation{failed()}, 20), 24 * time.Hour},
+		"long ago":            {[]*v1alpha1.OnecloudOperation{old, old}, 0},
+		"another version":     {[]*v1alpha1.OnecloudOperation{other, other, failed()}, 0},
+		"by commands":         {[]*v1alpha1.OnecloudOperation{command, command, failed()}, 0},
+		"refused by a check":  {[]*v1alpha1.OnecloudOperation{refused, refused, failed()}, 0},
+		"succeeded meanwhile": {[]*v1alpha1.OnecloudOperation{failed(), failed(), succeeded, failed()}, 0},
+	} {
+		cloud := &v1alpha1.OnecloudCluster{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name}}
+		cloud.Status.Version, cloud.Status.Release, cloud.Spec.Version = "v4.0.4", v1alpha1.ReleaseStatus{Revision: 1, Version: "v4.0.4"}, "v4.0.5"
+		api, heard := fake.NewClientBuilder().WithScheme(kube.Scheme()).WithObjects(cloud).Build(), &listener{}
+		wait, err := New(Options{Means: Means{Client: api}, Events: heard}).trigger(t.Context(), cloud, c.all)
+		require.NoError(t, err)
+		operations := &v1alpha1.OnecloudOperationList{}
+		require.NoError(t, api.List(t.Context(), operations))
+		if wait > c.wait || wait < c.wait-time.Minute || (len(operations.Items) == 0) != (c.wait > 0) || strings.Contains(heard.said, "UpdateDelayed") != (c.wait > 0) {
+			t.Errorf("%s: waits %s, %d operations, event %q", name, wait, len(operations.Items), heard.said)
+		}
+	}
+	if failures, again := repeated(command, []*v1alpha1.OnecloudOperation{failed(), failed()}); failures != 0 || !again.IsZero() {
+		t.Errorf("a command waits until %s", again)
+	}
 }
