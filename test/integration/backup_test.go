@@ -161,9 +161,10 @@ func (s *saved) elsewhere(info backup.Info, before dump.Summary, id age.Identity
 	require.NoError(s, os.WriteFile(password, []byte(second.DB.RootPassword+"\n"), 0o600))
 	args := []string{"cluster", "backup", "restore", filepath.Join(s.dir, info.Name), "--identity", s.key, "--namespace", other, "--database-host", second.DB.Host,
 		"--database-port", strconv.Itoa(second.DB.Port), "--database-password-file", password, "--yes"}
-	r := cluster.Restore{Store: backup.Dir(s.dir), Name: info.Name, IDs: []age.Identity{id}, Namespace: other, Watch: workflow.Discard{}, Spec: map[string]any{"later": "x"},
+	r := cluster.Restore{Store: backup.Dir(s.dir), Name: info.Name, IDs: []age.Identity{id}, Namespace: other, Watch: workflow.Discard{}, Spec: map[string]any{"mysql.later": "x"},
 		Confirm: func(question string) error { return errors.New(question) }}
-	if _, err := r.Apply(s.Context(), s.Client); finding.Of(err)[0].Code != "OCA-7440" || !strings.Contains(err.Error(), "spec.later") {
+	_, err := r.Apply(s.Context(), s.Client)
+	if list := finding.Of(err); len(list) != 1 || list[0].Code != "OCA-7440" || !strings.Contains(err.Error(), "spec.mysql.later") {
 		s.Errorf("a field of a newer ocadm: %v", err)
 	}
 	prints(s.Env, "restored from", args...)
