@@ -321,6 +321,9 @@ func (p *puller) clean(ctx context.Context) error {
 	return p.remove(ctx, &corev1.PodList{}, nil, client.HasLabels{labelPull}, client.MatchingLabels{v1alpha1.LabelOperationCloud: p.Operation.Spec.Cloud})
 }
 
+// cleanPull removes the pods of a killed operator.
+func cleanPull(ctx context.Context, r *Run) error { return (&puller{Run: r}).clean(ctx) }
+
 // remove deletes the objects of a kind that have labels. then, unless nil, is called after each.
 func (r *Run) remove(ctx context.Context, all client.ObjectList, then func(client.Object) error, of ...client.ListOption) error {
 	if err := r.Pods.List(ctx, all, append(of, client.InNamespace(r.Operation.Namespace))...); err != nil {

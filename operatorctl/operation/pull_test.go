@@ -4,6 +4,7 @@ package operation
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -23,6 +24,7 @@ import (
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/internal/kube"
 	"yunion.io/x/ocadm/operatorctl/release"
+	"yunion.io/x/ocadm/test/require"
 )
 
 // podsOn returns pods of one image on nodes with a label.
@@ -238,6 +240,30 @@ func TestPullThroughARestart(t *testing.T) {
 		p := &puller{Run: &Run{Operation: op("u", 1, "", ""), Means: Means{Pods: api}}, waiting: []*batch{b}, open: map[types.UID]*batch{}}
 		if err := p.fill(t.Context()); (err != nil) != one.fails || len(p.open) != 1 && !one.fails {
 			t.Errorf("%s: %v, %d pods", name, err, len(p.open))
+		}
+	}
+}
+
+// TestPullsOfAKilledOperator: the pods never end by themselves, so they go when an operation is cancelled while no operator runs.
+func TestPullsOfAKilledOperator(t *testing.T) {
+	for _, a := range Actions(nil) {
+		if !slices.ContainsFunc(a.Steps, func(s Step) bool { return s.Name == "pull" }) {
+			continue
+		}
+		fx := newFixture(t, func(*fixture) []Action { return []Action{a} })
+		fx.stop()
+		fx.create("u", func(o *v1alpha1.OnecloudOperation) { o.Spec.Action = a.Name })
+		o := fx.get("u")
+		o.Status.Phase, o.Status.Start = v1alpha1.OperationPlanning, metav1.Now()
+		o.Status.Steps = []v1alpha1.OperationStep{{Name: "pull", State: v1alpha1.StepRunning, Start: metav1.Now()}}
+		p := (&batch{node: "a", images: []string{"x"}}).pod(o, demand{})
+		p.Name = "u-pull-1"
+		require.NoError(t, errors.Join(fx.client.Status().Update(t.Context(), o), fx.client.Create(t.Context(), p)))
+		fx.control("u", v1alpha1.OperationCancel)
+		fx.start()
+		fx.until("u", v1alpha1.OperationCancelled)
+		if err := fx.client.Get(t.Context(), client.ObjectKeyFromObject(p), p); !apierrors.IsNotFound(err) {
+			t.Errorf("%s: its pod is still there: %v", a.Name, err)
 		}
 	}
 }

@@ -19,7 +19,7 @@ import (
 // update moves a cloud to another version, or to what the operator renders now, in waves.
 func update(order []v1alpha1.Wave) Action {
 	a := Action{
-		Name: v1alpha1.ActionUpdate, Short: "Move the cloud to another release in waves, and back if one fails", Timeout: moveTimeout,
+		Name: v1alpha1.ActionUpdate, Short: "Move the cloud to another release in waves, and back if one fails", Timeout: moveTimeout, Clean: cleanPull,
 		Steps: []Step{whenCalm(checks()), pull(pullRendered, remedyUpdate), hold(order), save(), next(updatePatch)},
 	}
 	a.Steps, a.Revert = append(a.Steps, forward(order)...), reverse(order)
@@ -30,7 +30,7 @@ func update(order []v1alpha1.Wave) Action {
 func rollback(order []v1alpha1.Wave) Action {
 	slices.Reverse(order)
 	a := Action{
-		Name: v1alpha1.ActionRollback, Short: "Move the cloud back to an earlier release in waves", Timeout: moveTimeout,
+		Name: v1alpha1.ActionRollback, Short: "Move the cloud back to an earlier release in waves", Timeout: moveTimeout, Clean: cleanPull,
 		Steps: []Step{checkRollback(), pull(pullKept, remedyRollback), hold(order), save(), next(rollbackPatch), bringForward()},
 	}
 	a.Steps, a.Revert = append(a.Steps, forward(order)...), reverse(order)
