@@ -13,6 +13,7 @@ import (
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/internal/callin"
 	"yunion.io/x/ocadm/internal/kube"
+	"yunion.io/x/ocadm/operatorctl/operation"
 )
 
 // facts are what the controller knows about a machine.
@@ -240,20 +241,6 @@ func (d *decision) fail(reason, message string) {
 	d.status.Phase, d.status.FailureReason, d.status.FailureMessage, d.status.Message = v1alpha1.MachineFailed, reason, message, message
 }
 
-// ofFormerCloud reports whether a machine is deleted with a cloud that is gone, not with a new one of the same name.
-func ofFormerCloud(m *v1alpha1.OnecloudMachine, cloud *v1alpha1.OnecloudCluster) bool {
-	owned := false
-	for _, r := range m.OwnerReferences {
-		if r.Kind != v1alpha1.Kind || r.APIVersion != v1alpha1.GroupVersion.String() {
-			continue
-		}
-		if owned = true; r.UID == cloud.UID {
-			return false
-		}
-	}
-	return owned
-}
-
 // remove decides about a machine that is being deleted.
 func (d *decision) remove(f facts) {
 	s := &d.status
@@ -262,7 +249,7 @@ func (d *decision) remove(f facts) {
 		s.Message, d.release = "the cloud was deleted: the machine is left unchanged", true
 		return
 	}
-	if ofFormerCloud(f.machine, f.cloud) {
+	if operation.OfFormerCloud(f.machine, f.cloud) {
 		s.Message, d.release = "its cloud was deleted, and another cloud has its name: the machine is left unchanged", true
 		return
 	}

@@ -93,7 +93,7 @@ func decide(all []*v1alpha1.OnecloudOperation, there *v1alpha1.OnecloudCluster, 
 			over = append(over, o)
 		case there == nil && !o.Status.Phase.Active():
 			d.end[o.Name] = ending{v1alpha1.OperationFailed, fmt.Sprintf("cloud %s/%s does not exist", o.Namespace, o.Spec.Cloud)}
-		case there == nil || there.DeletionTimestamp != nil:
+		case there == nil || there.DeletionTimestamp != nil || OfFormerCloud(o, there):
 			d.end[o.Name] = ending{v1alpha1.OperationCancelled, "the cloud was deleted"}
 		case !known:
 			d.end[o.Name] = ending{v1alpha1.OperationFailed, fmt.Sprintf("this operator does not support action %q", o.Spec.Action)}

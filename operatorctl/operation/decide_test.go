@@ -55,6 +55,8 @@ func TestDecide(t *testing.T) {
 	deleting.DeletionTimestamp = new(metav1.Now())
 	unknown := op("u", 1, "", "")
 	unknown.Spec.Action = "Dance"
+	former := op("f", 1, "Paused", "pause")
+	former.OwnerReferences = []metav1.OwnerReference{OwnerOf(&v1alpha1.OnecloudCluster{ObjectMeta: metav1.ObjectMeta{UID: "former"}})}
 	for name, c := range map[string]struct {
 		all     []*v1alpha1.OnecloudOperation
 		cloud   *v1alpha1.OnecloudCluster
@@ -108,6 +110,10 @@ func TestDecide(t *testing.T) {
 		"the cloud goes": {
 			all: []*v1alpha1.OnecloudOperation{op("a", 1, "", ""), op("r", 2, "Running", "")}, cloud: deleting,
 			end: map[string]ending{"a": {"Cancelled", "the cloud was deleted"}, "r": {"Cancelled", "the cloud was deleted"}},
+		},
+		"the cloud was replaced": {
+			all: []*v1alpha1.OnecloudOperation{former, op("a", 2, "", "")}, cloud: cloud,
+			run: "a", end: map[string]ending{"f": {"Cancelled", "the cloud was deleted"}},
 		},
 		"a backup waits for an update": {
 			all: []*v1alpha1.OnecloudOperation{op("u", 1, "Running", ""), backupOp("b", 2, "", "host")}, cloud: cloud,

@@ -125,3 +125,17 @@ func (l *log) keep(ctx context.Context, c client.Client) {
 func OwnerOf(cloud *v1alpha1.OnecloudCluster) metav1.OwnerReference {
 	return metav1.OwnerReference{APIVersion: v1alpha1.GroupVersion.String(), Kind: v1alpha1.Kind, Name: cloud.Name, UID: cloud.UID}
 }
+
+// OfFormerCloud reports whether an operation or a machine belongs to a cloud that is gone, not to the new one of the same name.
+func OfFormerCloud(o client.Object, cloud *v1alpha1.OnecloudCluster) bool {
+	owned := false
+	for _, r := range o.GetOwnerReferences() {
+		if r.Kind != v1alpha1.Kind || r.APIVersion != v1alpha1.GroupVersion.String() {
+			continue
+		}
+		if owned = true; r.UID == cloud.UID {
+			return false
+		}
+	}
+	return owned
+}
