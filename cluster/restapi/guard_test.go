@@ -22,6 +22,7 @@ import (
 
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/internal/kube"
+	"yunion.io/x/ocadm/test/require"
 )
 
 // Invalid tokens use up the limit of their address: a sender with a known token continues, at its own limit, and so does another address.
@@ -111,5 +112,19 @@ func TestReleasesNeedNoMoreThanTheOperatorsRole(t *testing.T) {
 	in.Namespace, in.Name = "n", "c"
 	if _, err := (&server{own: own}).releases(context.WithValue(t.Context(), sessionKey{}, user), in); err != nil {
 		t.Error(err)
+	}
+}
+
+// A slash in a name is the sender's mistake.
+func TestEscapedSlash(t *testing.T) {
+	h, _, err := New(Options{Config: &rest.Config{Host: "http://127.0.0.1:1"}, Local: "token"})
+	require.NoError(t, err)
+	for _, path := range []string{"a%2Fb/clouds/c", "a/clouds/b%2Fc", "a/clouds/b%25c", "a%2Fb/machines", "a/operations/b%2Fc/log"} {
+		r := httptest.NewRequest(http.MethodGet, prefix+"/namespaces/"+path, nil)
+		r.Header.Set("Authorization", "Bearer token")
+		w := httptest.NewRecorder()
+		if h.ServeHTTP(w, r); w.Code != http.StatusUnprocessableEntity {
+			t.Errorf("%s: %d %s", path, w.Code, w.Body)
+		}
 	}
 }

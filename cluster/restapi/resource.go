@@ -64,15 +64,15 @@ type Resource struct {
 	Status     map[string]any `json:"status,omitempty"`
 }
 
-// Place is the namespace of resources.
+// Place is the namespace of resources. Clients of the API server refuse a name with a slash, with an error of their own.
 type Place struct {
-	Namespace string `path:"namespace" maxLength:"63" doc:"namespace of the cloud" example:"onecloud"`
+	Namespace string `path:"namespace" maxLength:"63" pattern:"^[^/%]+$" doc:"namespace of the cloud" example:"onecloud"`
 }
 
 // Named identifies a resource.
 type Named struct {
 	Place
-	Name string `path:"name" maxLength:"253" example:"default"`
+	Name string `path:"name" maxLength:"253" pattern:"^[^/%]+$" example:"default"`
 }
 
 func (n Named) key() client.ObjectKey { return client.ObjectKey{Namespace: n.Namespace, Name: n.Name} }
