@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/operatorctl/component"
@@ -61,5 +62,17 @@ func TestRemedyNamesTheCloud(t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+// TestPodsOfAnOperation: pods that pull images for an update or rehearse its migrations fail without harm to the cloud. The operation reports that.
+func TestPodsOfAnOperation(t *testing.T) {
+	s := healthy(t)
+	p := s.addPod("onecloud", "default-update-1-pull-x", "n2", nil)
+	p.OwnerReferences = []metav1.OwnerReference{{Kind: v1alpha1.OperationKind, Name: "default-update-1"}}
+	p.Status.Conditions, p.Status.Phase = nil, corev1.PodPending
+	p.Status.ContainerStatuses[0].State = corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "ErrImagePull", Message: "r.example/x:v9: not found"}}
+	if r, _ := Diagnose(s, ""); !r.Healthy {
+		t.Errorf("%s, %+v", r.State, r.Cause)
 	}
 }
