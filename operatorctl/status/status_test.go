@@ -41,7 +41,7 @@ func deployment(generation, observed int64, wanted, total, updated, available in
 // members returns a StatefulSet with as many ready pods of the new revision as given.
 func members(current, next string, wanted, ready int32) *appsv1.StatefulSet {
 	return &appsv1.StatefulSet{
-		Spec: appsv1.StatefulSetSpec{Replicas: &wanted},
+		ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: "etcd"}, Spec: appsv1.StatefulSetSpec{Replicas: &wanted},
 		Status: appsv1.StatefulSetStatus{
 			CurrentRevision: current, UpdateRevision: next, Replicas: ready, UpdatedReplicas: ready, AvailableReplicas: ready, ReadyReplicas: ready,
 		},
@@ -84,7 +84,9 @@ func TestComponent(t *testing.T) {
 	crash.LastTerminationState.Terminated = &corev1.ContainerStateTerminated{ExitCode: 1}
 	stalled := gaveUp(deployment(1, 1, 1, 1, 1, 0))
 	daemons := func(wanted, updated, available int32) *appsv1.DaemonSet {
-		return &appsv1.DaemonSet{Spec: appsv1.DaemonSetSpec{Template: onHosts}, Status: appsv1.DaemonSetStatus{DesiredNumberScheduled: wanted, UpdatedNumberScheduled: updated, NumberAvailable: available}}
+		return &appsv1.DaemonSet{Spec: appsv1.DaemonSetSpec{Template: onHosts}, Status: appsv1.DaemonSetStatus{
+			DesiredNumberScheduled: wanted, CurrentNumberScheduled: updated, UpdatedNumberScheduled: updated, NumberAvailable: available,
+		}}
 	}
 	cron := service()
 	cron.Workload.Kind, cron.Schedule = component.CronJob, "0 2 * * *"
@@ -132,9 +134,13 @@ func TestComponent(t *testing.T) {
 		{"available", status.Observed{}, deployment(1, 1, 1, 1, 1, 1), nil, v1alpha1.Available, status.ReasonAvailable, ""},
 		{"available, endpoints to come", status.Observed{Effects: []status.Effect{{Key: "endpoints/glance"}}}, deployment(1, 1, 1, 1, 1, 1), nil,
 			v1alpha1.Provisioning, status.ReasonEffectPending, "endpoints/glance is in progress"},
-		{"a member is missing", status.Observed{}, members("r1", "r1", 3, 2), nil, v1alpha1.Progressing, status.ReasonRollout, "2 of 3 pods ready"},
-		{"a member moves", status.Observed{}, members("r1", "r2", 3, 2), nil, v1alpha1.Progressing, status.ReasonRollout, "2 of 3 pods moved to the new version"},
+		{"a member is missing", status.Observed{}, members("r1", "r1", 3, 2), nil, v1alpha1.Progressing, status.ReasonRollout,
+			"2 of 3 pods ready; 1 not created yet (kubectl -n n describe statefulset etcd)"},
+		{"a member moves", status.Observed{}, members("r1", "r2", 3, 2), nil, v1alpha1.Progressing, status.ReasonRollout,
+			"2 of 3 pods moved to the new version; 1 not created yet (kubectl -n n describe statefulset etcd)"},
 		{"daemons", status.Observed{}, daemons(2, 2, 1), nil, v1alpha1.Progressing, status.ReasonRollout, "1 of 2 pods ready"},
+		{"a daemon is refused", status.Observed{}, daemons(2, 1, 1), nil, v1alpha1.Progressing, status.ReasonRollout,
+			"1 of 2 pods moved to the new version; 1 not created yet (kubectl -n  describe daemonset )"},
 		{"no node for daemons", status.Observed{}, daemons(0, 0, 0), nil, v1alpha1.Idle, status.ReasonNoNodes, "no node has label onecloud.yunion.io/host=enable"},
 		{"as scheduled", status.Observed{Resolved: cron}, &batchv1.CronJob{}, nil, v1alpha1.Available, status.ReasonAsScheduled, "runs at 0 2 * * *"},
 		{"last run failed", status.Observed{Resolved: cron}, &batchv1.CronJob{Status: batchv1.CronJobStatus{LastScheduleTime: at(48), LastSuccessfulTime: at(25)}}, nil,

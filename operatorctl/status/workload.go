@@ -37,7 +37,7 @@ type Workload struct {
 	Suspended bool
 	// Pods describes the pods that do not run properly.
 	Pods []string
-	// Starting describes the containers that have been starting for a while.
+	// Starting describes the containers that have been starting for a while, and pods that do not exist yet.
 	Starting []string
 	// Loops describes the containers that keep terminating, also while they run in between.
 	Loops []string
@@ -80,6 +80,9 @@ func WorkloadOf(o client.Object, seen Seen) *Workload {
 		if t.Status.CurrentRevision != "" && t.Status.CurrentRevision == t.Status.UpdateRevision {
 			w.Updated = w.Wanted // a missing pod has no old version
 		}
+		if t.Status.Replicas == t.Status.ReadyReplicas { // otherwise the next one may have to wait
+			w.lacks(t, w.Wanted-t.Status.Replicas)
+		}
 	case *appsv1.DaemonSet:
 		w.Kind, w.Generation, w.ObservedGeneration = "DaemonSet", t.Generation, t.Status.ObservedGeneration
 		w.Wanted, w.Updated, w.Ready = t.Status.DesiredNumberScheduled, t.Status.UpdatedNumberScheduled, t.Status.NumberAvailable
@@ -87,6 +90,7 @@ func WorkloadOf(o client.Object, seen Seen) *Workload {
 		if t.Spec.UpdateStrategy.Type == appsv1.OnDeleteDaemonSetStrategyType {
 			w.Updated = w.Wanted // users replace these pods when they like
 		}
+		w.lacks(t, w.Wanted-t.Status.CurrentNumberScheduled)
 	case *batchv1.CronJob:
 		w.Kind, w.Generation, w.ObservedGeneration = "CronJob", t.Generation, t.Generation
 		w.Suspended = t.Spec.Suspend != nil && *t.Spec.Suspend
@@ -124,6 +128,13 @@ func WorkloadOf(o client.Object, seen Seen) *Workload {
 	}
 	w.Pods, w.Loops, w.Starting = each(w.Pods), each(w.Loops), each(w.Starting)
 	return w
+}
+
+// lacks notes pods that do not exist. Unlike that of Deployments, the controllers of these workloads report what refuses them only in events.
+func (w *Workload) lacks(o client.Object, pods int32) {
+	if pods > 0 {
+		w.Starting = append(w.Starting, fmt.Sprintf("%d not created yet (kubectl -n %s describe %s %s)", pods, o.GetNamespace(), strings.ToLower(w.Kind), o.GetName()))
+	}
 }
 
 // leaving returns when the first terminating pod of a workload must be gone, zero if there is none. Until then a new pod may wait for what the old one

@@ -15,7 +15,7 @@ import (
 	"yunion.io/x/ocadm/test/require"
 )
 
-// TestPodQuota tests a quota that rejects a pod. The component reports it, the others continue, and the pod is created when the quota allows.
+// TestPodQuota tests a quota that rejects pods. The components report it, the others continue, and the pods are created when the quota allows.
 func TestPodQuota(t *testing.T) {
 	e := newCloudTest(t, env.Options{Workloads: env.Pods})
 	cr := e.Only("keystone", "region", "glance", "yunionconf")
@@ -27,10 +27,14 @@ func TestPodQuota(t *testing.T) {
 		Spec:       corev1.ResourceQuotaSpec{Hard: corev1.ResourceList{"pods": resource.MustParse("1")}},
 	}
 	e.Create(quota)
-	e.Edit(`{"spec":{"glance":{"disable":false}}}`)
+	e.Edit(`{"spec":{"glance":{"disable":false},"etcd":{"disable":false}}}`)
 	e.UntilComponent("glance", func(c v1alpha1.ComponentStatus) bool {
 		return c.State == v1alpha1.Degraded && strings.Contains(c.Message, "exceeded quota: tight") && strings.HasPrefix(c.Message, "0 of 1 pods ready")
 	})
+	e.UntilComponent("etcd", func(c v1alpha1.ComponentStatus) bool { // only an event of its StatefulSet has the reason
+		return strings.Contains(c.Message, "1 not created yet (kubectl -n "+cr.Namespace+" describe statefulset "+cr.Name+"-etcd)")
+	})
+	e.Edit(`{"spec":{"etcd":{"disable":true}}}`)
 	for _, name := range []string{"keystone", "region", "yunionconf"} {
 		e.UntilComponent(name, func(c v1alpha1.ComponentStatus) bool { return c.State == v1alpha1.Available })
 	}
