@@ -189,8 +189,8 @@ func checkDisk(ctx context.Context, m *machine) []finding.Finding {
 		need += m.bundleSize(ctx)
 		demands = append(demands, demand{depot.DefaultDir, need})
 	}
-	if m.joined() {
-		return nil // images and data now use that space; the kubelet watches the rest
+	if m.joined() || len(m.h.Ledger.Created(host.KindImage)) > 0 {
+		return nil // images and data now use that space, also those of an interrupted run; the kubelet watches the rest
 	}
 	type filesystem struct {
 		free, need uint64
