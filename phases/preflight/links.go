@@ -300,9 +300,13 @@ func checkLocalhost(ctx context.Context, m *machine) []finding.Finding {
 		cause+"; the kubelet and the probes of etcd use the name", "add to /etc/hosts: 127.0.0.1 localhost")}
 }
 
-// resolved returns the resolv.conf that the kubelet gives to pods.
-func (m *machine) resolved() string {
-	return cmp.Or(m.h.Files.Text("/run/systemd/resolve/resolv.conf"), m.h.Files.Text("/etc/resolv.conf"))
+// resolvConf returns the resolv.conf that the kubelet gives to pods. A systemd-resolved that was stopped leaves its file in place. Source: kubeadm
+// app/componentconfigs/kubelet_unix.go.
+func (m *machine) resolvConf(ctx context.Context) string {
+	if state, _ := m.output(ctx, "systemctl", "is-active", "systemd-resolved"); slices.Contains([]string{"active", "activating"}, strings.TrimSpace(state)) {
+		return "/run/systemd/resolve/resolv.conf"
+	}
+	return "/etc/resolv.conf"
 }
 
 // search returns the search domains of the machine.
@@ -316,9 +320,9 @@ func search(text string) []string {
 	return out
 }
 
-func checkNameServers(_ context.Context, m *machine) []finding.Finding {
+func checkNameServers(ctx context.Context, m *machine) []finding.Finding {
 	const mostServers, mostDomains, own = 3, 32, 3 // the kubelet's limits; three domains are the cluster's
-	text := m.resolved()
+	text := m.h.Files.Text(m.resolvConf(ctx))
 	servers := strings.Count("\n"+text, "\nnameserver ")
 	switch domains := len(search(text)); {
 	case servers > mostServers:
@@ -335,7 +339,7 @@ func checkNameServers(_ context.Context, m *machine) []finding.Finding {
 
 func checkWildcard(ctx context.Context, m *machine) []finding.Finding {
 	const nothing = "ocadm-looks-for-a-wildcard"
-	for _, domain := range search(m.resolved()) {
+	for _, domain := range search(m.h.Files.Text(m.resolvConf(ctx))) {
 		if domain == "." {
 			continue
 		}

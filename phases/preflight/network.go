@@ -65,11 +65,8 @@ func dnsName(s string) string {
 	return s
 }
 
-func checkResolver(_ context.Context, m *machine) []finding.Finding {
-	file := "/etc/resolv.conf"
-	if m.h.Files.Exists("/run/systemd/resolve/resolv.conf") {
-		file = "/run/systemd/resolve/resolv.conf" // the kubelet's resolv.conf if systemd-resolved runs
-	}
+func checkResolver(ctx context.Context, m *machine) []finding.Finding {
+	file := m.resolvConf(ctx)
 	var servers []string
 	for line := range strings.Lines(m.h.Files.Text(file)) {
 		if f := strings.Fields(line); len(f) >= 2 && f[0] == "nameserver" {

@@ -168,6 +168,10 @@ func TestFindings(t *testing.T) {
 		"disk shared by all": {func(_ *testing.T, m *machine) {
 			m.disk = func(string) (uint64, uint64, error) { return 1, 9 * gib, nil }
 		}, []string{"OCA-1016"}, "14.0 GiB are needed"},
+		"disk with the images of an interrupted run": {func(t *testing.T, m *machine) {
+			require.NoError(t, m.h.Ledger.Record(host.Entry{Kind: host.KindImage, Name: "registry.k8s.io/pause:3.10", Op: host.Created}))
+			m.disk = func(string) (uint64, uint64, error) { return 1, 9 * gib, nil }
+		}, nil, ""},
 		"disk without a depot": {func(_ *testing.T, m *machine) {
 			m.h.Config.Node.Depot = config.None
 			m.disk = func(string) (uint64, uint64, error) { return 1, 9 * gib, nil }
@@ -186,11 +190,20 @@ func TestFindings(t *testing.T) {
 			require.NoError(t, os.Remove(m.h.Files.Path("/etc/resolv.conf")))
 		}, []string{"OCA-1022"}, "the kubelet starts no pod"},
 		"no server of systemd-resolved": {func(t *testing.T, m *machine) {
+			answer(m, "systemctl is-active systemd-resolved", "active\n")
 			put(t, m.h, "/run/systemd/resolve/resolv.conf", "# No DNS servers known.\nsearch .\n")
 		}, []string{"OCA-1022"}, "set DNS=ADDRESS in /etc/systemd/resolved.conf"},
 		"systemd-resolved": {func(t *testing.T, m *machine) {
 			put(t, m.h, "/etc/resolv.conf", "nameserver 127.0.0.53\n")
+			answer(m, "systemctl is-active systemd-resolved", "active\n")
 			put(t, m.h, "/run/systemd/resolve/resolv.conf", "nameserver 192.0.2.1\n")
+		}, nil, ""},
+		"systemd-resolved that was stopped": {func(t *testing.T, m *machine) {
+			put(t, m.h, "/etc/resolv.conf", "nameserver 127.0.0.53\n")
+			put(t, m.h, "/run/systemd/resolve/resolv.conf", "nameserver 192.0.2.1\n")
+		}, []string{"OCA-1021"}, "/etc/resolv.conf names 127.0.0.53"},
+		"systemd-resolved that was stopped, and its empty file": {func(t *testing.T, m *machine) {
+			put(t, m.h, "/run/systemd/resolve/resolv.conf", "# No DNS servers known.\n")
 		}, nil, ""},
 		"port taken": {func(t *testing.T, m *machine) {
 			put(t, m.h, "/proc/net/tcp", tcpHeader+"   0: 00000000:192B 00000000:0000 0A 0 0 0 0\n")
