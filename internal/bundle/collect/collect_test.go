@@ -28,7 +28,7 @@ func TestCreate(t *testing.T) {
 	s := newSite(t, archs...)
 	shared := imagetest.Layer(t, 1)
 	all := s.push(t, "x/all:v1", imagetest.Image(t, "amd64", shared), imagetest.Image(t, "arm64", shared, imagetest.Layer(t, 2)), imagetest.Image(t, "riscv64", imagetest.Layer(t, 3)))
-	other := s.push(t, "other:v1", imagetest.Image(t, "arm64", imagetest.Layer(t, 4)), imagetest.Image(t, "amd64", imagetest.Layer(t, 5)))
+	other := s.push(t, "unnamed/other:v1", imagetest.Image(t, "arm64", imagetest.Layer(t, 4)), imagetest.Image(t, "amd64", imagetest.Layer(t, 5)))
 	o := s.options(t, archs, other, all)
 	o.Versions = map[string]string{"cloud": "v4.0.3"}
 	b := create(t, o)

@@ -114,32 +114,46 @@ func (s *session) find(ctx context.Context, image, tag string, archs []string) (
 		return nil, fmt.Errorf("reading the manifest of %s: %w", image, err)
 	}
 	var out []found
-	var has []string
-	for _, d := range top.Manifests {
-		if p := d.Platform; p != nil && p.OS == "linux" {
-			has = append(has, p.OS+"/"+p.Architecture)
-		}
-	}
 	for _, arch := range archs {
-		part := raw
-		if top.Config == nil {
-			i := slices.IndexFunc(top.Manifests, func(d v1.Descriptor) bool {
-				return d.Platform != nil && d.Platform.OS == "linux" && d.Platform.Architecture == arch
-			})
-			if i < 0 {
-				return nil, noPlatform(image, arch, has)
-			}
-			if part, err = s.manifest(ctx, top.Manifests[i].Digest.String()); err != nil {
-				return nil, err
-			}
-		}
-		f, err := s.describe(ctx, image, arch, part)
+		f, err := s.forArch(ctx, image, arch, raw, top)
 		if err != nil {
 			return nil, err
 		}
 		out = append(out, f)
 	}
 	return out, nil
+}
+
+// forArch finds the image for an architecture. If an index has none, the configurations of images without a platform in the index name theirs, as for
+// containerd. Source: containerd core/images/image.go.
+func (s *session) forArch(ctx context.Context, image, arch string, raw []byte, top head) (f found, err error) {
+	if top.Config != nil {
+		return s.describe(ctx, image, arch, raw)
+	}
+	var named, unnamed []v1.Descriptor
+	var has []string
+	for _, d := range top.Manifests {
+		switch p := d.Platform; {
+		case p == nil:
+			unnamed = append(unnamed, d)
+		case p.OS == "linux":
+			has = append(has, p.OS+"/"+p.Architecture)
+			if p.Architecture == arch {
+				named = append(named, d)
+			}
+		}
+	}
+	err = noPlatform(image, arch, has)
+	for _, d := range append(named, unnamed...) {
+		part, failed := s.manifest(ctx, d.Digest.String())
+		if failed != nil {
+			return f, failed
+		}
+		if f, err = s.describe(ctx, image, arch, part); err == nil || d.Platform != nil {
+			break
+		}
+	}
+	return f, err
 }
 
 // describe parses a manifest and downloads the image's configuration, which names its platform.

@@ -103,7 +103,7 @@ func (s *site) requests(part string) (out []string) {
 
 func (s *site) host() string { return s.URL[strings.LastIndexByte(s.URL, '/')+1:] }
 
-// push stores an image, or an index if there are several, and returns its full name.
+// push stores an image, or an index if there are several, and returns its full name. The index of a name in unnamed/ has no platforms.
 func (s *site) push(t *testing.T, repoTag string, images ...v1.Image) string {
 	t.Helper()
 	full := s.host() + "/" + repoTag
@@ -112,11 +112,16 @@ func (s *site) push(t *testing.T, repoTag string, images ...v1.Image) string {
 	if len(images) == 1 {
 		err = remote.Write(ref, images[0])
 	} else {
+		platforms := !strings.HasPrefix(repoTag, "unnamed/")
 		index := mutate.IndexMediaType(empty.Index, types.OCIImageIndex)
 		for _, img := range images {
 			c, err := img.ConfigFile()
 			require.NoError(t, err)
-			index = mutate.AppendManifests(index, mutate.IndexAddendum{Add: img, Descriptor: v1.Descriptor{Platform: c.Platform()}})
+			add := mutate.IndexAddendum{Add: img}
+			if platforms {
+				add.Platform = c.Platform()
+			}
+			index = mutate.AppendManifests(index, add)
 		}
 		err = remote.WriteIndex(ref, index)
 	}
