@@ -64,7 +64,7 @@ func clean(o metav1.Object) {
 }
 
 // words occur in the names of fields and variables that hold secrets.
-const words = `password|passwd|passphrase|token|secret|secret[_-]?key|access[_-]?key|private[_-]?key|api[_-]?key`
+const words = `password|passwd|(?:\b|_)(?:pass|pwd)|passphrase|token|secret|secret[_-]?key|access[_-]?key|private[_-]?key|api[_-]?key`
 
 // pattern matches a secret by its form, whatever its origin.
 type pattern struct {
@@ -91,7 +91,7 @@ var patterns = []pattern{
 	form(`(-----BEGIN [A-Z ]*PRIVATE KEY-----)[^-]+`, "${1}"+hidden),
 	form(`(?i)\b(bearer|basic) [A-Za-z0-9._~+/=-]{16,}`, "${1} "+hidden),
 	form(`\b[a-z0-9]{6}\.[a-z0-9]{16}\b`, hidden),
-	form(`AGE-SECRET-KEY-[0-9A-Z]+`, hidden),
+	form(`AGE-SECRET-KEY-[0-9A-Z-]+`, hidden),
 	form(`\beyJ[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]+`, hidden),
 	form(`(?i)(identified\s+(?:with\s+\S+\s+)?(?:by|as)\s+(?:password\s+)?['"])[^'"]+`, "${1}"+hidden),
 	// The kubelet logs the whole container that it cannot start.
@@ -136,10 +136,13 @@ func scrub(v any, known secretTexts, secret bool) any {
 		}
 		return formless(known.takeOut(v))
 	case []any:
+		key := false // whether the line before is part of a private key, which has no spaces
 		for i := range v {
 			value, _ := v[i].(string)
-			mine := secret || i > 0 && value != "" && !strings.HasPrefix(value, "/") && !strings.HasPrefix(value, "-") && isSecretFlag(v[i-1])
+			key = key && !strings.ContainsAny(strings.TrimSpace(value), " -")
+			mine := secret || key || i > 0 && value != "" && !strings.HasPrefix(value, "/") && !strings.HasPrefix(value, "-") && isSecretFlag(v[i-1])
 			v[i] = scrub(v[i], known, mine)
+			key = key || strings.HasSuffix(strings.TrimSpace(value), "PRIVATE KEY-----") && !strings.Contains(value, "-----END ")
 		}
 	case map[string]any:
 		name, _ := v["name"].(string)

@@ -87,7 +87,10 @@ func TestTakenOut(t *testing.T) {
 		`err="container &Container{Name:main,Env:[]EnvVar{EnvVar{Name:DB_PASSWORD,Value:from the kubelet,ValueFrom:nil,},EnvVar{Name:MODE,Value:x,ValueFrom:nil,},}"`://
 		`err="container &Container{Name:main,Env:[]EnvVar{EnvVar{Name:DB_PASSWORD,Value:***,ValueFrom:nil,},EnvVar{Name:MODE,Value:x,ValueFrom:nil,},}"`,
 		`env {"name":"S3_SECRET_KEY","value":"abcdefg"} {\"name\":\"A_TOKEN\",\"value\":\"xyz\"}`: `env {"name":"S3_SECRET_KEY","value":"***"} {\"name\":\"A_TOKEN\",\"value\":\"***\"}`,
-		"secret-key: wJalrXUtn": "secret-key: ***",
+		"secret-key: wJalrXUtn":                                                       "secret-key: ***",
+		"SMTP_PASS=hunter2 MYSQL_PWD: hunter2, compass: x":                            "SMTP_PASS=*** MYSQL_PWD: ***, compass: x",
+		"key AGE-SECRET-KEY-1QQPZ and AGE-SECRET-KEY-PQ-1K30MYPZAHAXHR":               "key *** and ***",
+		"again hunter3-of-smtp":                                                       "again ***",
 		"Access denied for user 'region'@'10.0.0.1' (using password: YES); retry":     "Access denied for user 'region'@'10.0.0.1' (using password: YES); retry",
 		"denied (using password: NO), password: YES, token=abc":                       "denied (using password: NO), password: ***, token=***",
 		"denied (using password: YESterday) (using password: hunter2)":                "denied (using password: *** (using password: ***",
@@ -102,7 +105,7 @@ func TestTakenOut(t *testing.T) {
 		s := &why.Snapshot{Cloud: &v1alpha1.OnecloudCluster{}, Logs: []why.Log{{Lines: []string{said}}},
 			Machines: []why.Machine{{Journals: map[string][]string{"kubelet": {said}}}},
 			Pods: []corev1.Pod{{Spec: corev1.PodSpec{Containers: []corev1.Container{{Env: []corev1.EnvVar{
-				{Name: "DB_PASSWORD", Value: "plain-in-a-pod"}, {Name: "API_TOKEN", Value: "/etc/token/of/a/pod"}}}}}}}}
+				{Name: "DB_PASSWORD", Value: "plain-in-a-pod"}, {Name: "API_TOKEN", Value: "/etc/token/of/a/pod"}, {Name: "SMTP_PASS", Value: "hunter3-of-smtp"}}}}}}}}
 		s.Cloud.Spec.MySQL.Password = "inline-password"
 		s = Scrub(s, secrets)
 		if got := s.Logs[0].Lines[0]; got != want {
@@ -111,6 +114,16 @@ func TestTakenOut(t *testing.T) {
 		if got := s.Machines[0].Journals["kubelet"][0]; got != want {
 			t.Errorf("journal, %s: %s", said, got)
 		}
+	}
+}
+
+// A private key that a program logs is not a value of a Secret, and each of its lines is a text of its own.
+func TestPrivateKeyInALog(t *testing.T) {
+	lines := []string{"read:", "-----BEGIN RSA PRIVATE KEY-----", "MIIEhunter2", "abcd+/=", "-----END RSA PRIVATE KEY-----", "abcd+/=", "BEGIN PRIVATE KEY-----", "it goes on", "ready"}
+	s := Scrub(&why.Snapshot{Logs: []why.Log{{Lines: slices.Clone(lines)}}}, nil)
+	lines[2], lines[3] = hidden, hidden
+	if got := s.Logs[0].Lines; !slices.Equal(got, lines) {
+		t.Errorf("%q", got)
 	}
 }
 
