@@ -151,7 +151,7 @@ func containerCauses() []Cause {
 					}
 					for _, c := range p.Status.ContainerStatuses {
 						if c.State.Running != nil && !c.Ready && f.Time.Sub(c.State.Running.StartedAt.Time) > notReadyAge {
-							return "container " + c.Name + " has been running since " + c.State.Running.StartedAt.UTC().Format("15:04:05") + " and is not ready"
+							return "container " + c.Name + " has been running since " + c.State.Running.StartedAt.UTC().Format(time.RFC3339) + " and is not ready"
 						}
 					}
 					return ""

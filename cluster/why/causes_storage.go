@@ -5,6 +5,7 @@ package why
 import (
 	"regexp"
 	"slices"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 )
@@ -41,7 +42,7 @@ func storageCauses() []Cause {
 			When: func(f *facts) []Hit {
 				return f.claimsWhere(func(c *corev1.PersistentVolumeClaim) string {
 					if c.Status.Phase == corev1.ClaimPending && f.Time.Sub(c.CreationTimestamp.Time) > eventAge/3 && f.wanted(c) {
-						return "it has been Pending since " + c.CreationTimestamp.UTC().Format("15:04:05")
+						return "it has been Pending since " + c.CreationTimestamp.UTC().Format(time.RFC3339)
 					}
 					return ""
 				})
