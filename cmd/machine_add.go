@@ -25,7 +25,7 @@ type machineFlags struct {
 	port                                 int32
 	roles, hostNetworks                  []string
 	labels                               map[string]string
-	paused, callback                     bool
+	paused, callback, dryRun             bool
 }
 
 func newMachineAdd(a *app) *cobra.Command {
@@ -45,11 +45,14 @@ func newMachineAdd(a *app) *cobra.Command {
 				return misused("give either NAME and --address, or -f FILE", "ocadm machine add worker-1 --address 192.0.2.21 --key FILE")
 			}
 			all, data, err := m.machines(a, &f, args)
+			if err == nil && m.dryRun {
+				_, err = f.file("creates objects in a dry run")
+			}
 			if err != nil {
 				return err
 			}
 			return f.withCloud(c, func(ctx context.Context, k client.WithWatch) error {
-				if err := a.addMachines(ctx, k, &f, all, data); err != nil || !f.wait {
+				if err := m.create(ctx, a, k, &f, all, data); err != nil || !f.wait {
 					return err
 				}
 				for i := range all {
@@ -64,6 +67,7 @@ func newMachineAdd(a *app) *cobra.Command {
 	f.add(a, c, nil, "table", "json", "yaml")
 	f.addWait(c.Flags(), false, "wait until the machines run")
 	m.add(c)
+	c.MarkFlagsMutuallyExclusive("dry-run", "wait")
 	return c
 }
 
@@ -83,6 +87,7 @@ func (m *machineFlags) add(c *cobra.Command) {
 	fs.StringToStringVar(&m.labels, "labels", nil, "additional labels of its Node, key=value")
 	fs.StringSliceVar(&m.hostNetworks, "host-networks", nil, "networks of virtual machines, NIC/BRIDGE/ADDRESS, as for join")
 	fs.BoolVar(&m.callback, "callback", false, "nothing logs in to the machine: it boots with its bootstrap data and calls in")
+	fs.BoolVar(&m.dryRun, "dry-run", false, "have the API server check the machines, and add none")
 	fs.BoolVar(&m.paused, "paused", false, "do not join it before ocadm machine resume")
 }
 
@@ -169,9 +174,13 @@ func readMachines(a *app, file string, f *cloudFlags) ([]cluster.Machine, error)
 	return cluster.ReadMachines(file, data, f.namespace, f.name)
 }
 
-// addMachines creates the machines, and a Secret with the credentials of a new one if there is data for it.
-func (a *app) addMachines(ctx context.Context, k client.WithWatch, f *cloudFlags, all []cluster.Machine, data map[string][]byte) error {
+// create creates the machines, and a Secret with the credentials of a new one if there is data for it.
+func (m *machineFlags) create(ctx context.Context, a *app, k client.Client, f *cloudFlags, all []cluster.Machine, data map[string][]byte) error {
 	var login func() error
+	suffix := ""
+	if m.dryRun {
+		k, data, suffix = client.NewDryRunClient(k), nil, " (server dry run)"
+	}
 	if len(data) > 0 {
 		login = func() error {
 			return cluster.PutSecret(ctx, k, f.named(all[0].Spec.Infrastructure.SSH.CredentialsSecretName), data)
@@ -179,7 +188,7 @@ func (a *app) addMachines(ctx context.Context, k client.WithWatch, f *cloudFlags
 	}
 	var results []outcome
 	err := cluster.AddMachines(ctx, k, all, login, func(name, action string) {
-		results = append(results, f.outcome(action).of("Machine", name))
+		results = append(results, f.outcome(action+suffix).of("Machine", name))
 	})
 	if err != nil {
 		return err
