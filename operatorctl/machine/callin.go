@@ -113,7 +113,7 @@ const preflightPhase = "preflight"
 // refused decides about a machine that reports a failed join. It retries a few times by itself.
 func (d *decision) refused(f facts) {
 	r, s := f.report, &d.status
-	found := r.Findings
+	found := bound(r.Findings)
 	if len(found) == 0 {
 		found = finding.Of(failed(f.machine.Name, stepJoin, ssh.Result{Exit: r.Exit, Stderr: r.Message}))
 	}

@@ -99,7 +99,7 @@ func checked(name, out string, result ssh.Result) (finding.List, error) {
 	if err := json.Unmarshal([]byte(out), &answer); err != nil || answer.Passed == nil {
 		return nil, failed(name, "precheck", result)
 	}
-	answer.Findings = callin.Bound(answer.Findings, maxFindings)
+	answer.Findings = bound(answer.Findings)
 	if !*answer.Passed && answer.Findings.Err() == nil || *answer.Passed && result.Exit != 0 {
 		return nil, failed(name, "precheck", result)
 	}
@@ -150,7 +150,7 @@ func Follow(ctx context.Context, name string, c *ssh.Conn, what, text string, ar
 		case workflow.PhaseFailed, workflow.RunFailed:
 			report.Output(callin.Text(e.Phase + ": " + e.Message))
 			if len(e.Findings) > 0 {
-				found = callin.Bound(e.Findings, maxFindings)
+				found = bound(e.Findings)
 			}
 		}
 	})

@@ -43,6 +43,19 @@ type said struct {
 func (s *said) Info(format string, args ...any) { fmt.Fprintf(&s.text, format+"\n", args...) }
 func (s *said) Output(line string)              { s.text.WriteString(line + "\n") }
 
+// A remedy of ocadm join names flags. The user of a machine needs its fields.
+func TestRemediesNameTheFieldsOfAMachine(t *testing.T) {
+	for remedy, want := range map[string]string{
+		"name it: --node-ip ADDRESS":                           "name it: --node-ip ADDRESS; for a machine, --node-ip is settings.ip",
+		"give --mirror URL, or --mirror and --https-proxy URL": "give --mirror URL, or --mirror and --https-proxy URL; for a machine, --mirror is settings.mirror; for a machine, --https-proxy is settings.httpsProxy",
+		"systemctl enable --now chronyd":                       "systemctl enable --now chronyd",
+	} {
+		if got := bound(finding.List{{Code: "OCA-2002", Remedy: remedy}})[0].Remedy; got != want {
+			t.Errorf("%s: %s", remedy, got)
+		}
+	}
+}
+
 // A machine's output goes to statuses and terminals: it is bounded, and only codes of ocadm pass.
 func TestFindingsOfMachineAreBounded(t *testing.T) {
 	long := "\x1b[31m" + strings.Repeat("x", 4000)

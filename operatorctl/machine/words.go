@@ -4,10 +4,37 @@ package machine
 
 import (
 	"cmp"
+	"regexp"
 	"strings"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/internal/callin"
+	"yunion.io/x/ocadm/internal/finding"
 )
+
+// settings maps flags of ocadm join to fields of a machine.
+var settings = map[string]string{
+	"--node-ip": "settings.ip", "--offline": "settings.offline", "--mirror": "settings.mirror", "--registry-mirror": "settings.registryMirrors",
+	"--http-proxy": "settings.httpProxy", "--https-proxy": "settings.httpsProxy", "--no-proxy": "settings.noProxy", "--hugepages": "settings.hugepages",
+	"--host-local-image-path": "settings.hostLocalImagePath", "--allow-cgroup-v1": "settings.allowCgroupV1",
+	"--conntrack-max-per-core": "settings.conntrackMaxPerCore", "--host-networks": "hostNetworks", "--enable-host-agent": "roles: [compute]",
+	"--ignore-preflight-errors": "nothing: run ocadm join on it",
+}
+
+var flag = regexp.MustCompile(`--[a-z][a-z0-9-]*`)
+
+// bound is callin.Bound for findings of ocadm join, whose remedies name flags: it adds the fields of a machine.
+func bound(sent finding.List) finding.List {
+	out := callin.Bound(sent, maxFindings)
+	for i, f := range out {
+		for _, name := range flag.FindAllString(f.Remedy, -1) {
+			if field := "; for a machine, " + name + " is " + settings[name]; settings[name] != "" && !strings.Contains(out[i].Remedy, field) {
+				out[i].Remedy += field
+			}
+		}
+	}
+	return out
+}
 
 // firstError returns the first error of an operation, empty if there is none.
 func firstError(o *v1alpha1.OnecloudOperation) v1alpha1.OperationFinding {
