@@ -95,7 +95,7 @@ func Machine(machine Files) func(registry string) ([]Endpoint, error) {
 
 // own returns the registry itself. With certificates, one on this machine uses HTTPS, too.
 func own(registry string, h hostEntry, read func(string) ([]byte, error)) ([]Endpoint, error) {
-	address := upstream(registry)
+	address := Upstream(registry)
 	if len(texts(h.CA))+len(pairs(h.Client)) > 0 {
 		address = strings.Replace(address, "http://", "https://", 1)
 	}
@@ -144,7 +144,7 @@ func parseHosts(raw []byte, registry string, read func(string) ([]byte, error)) 
 	if len(f.hostEntry.Capabilities) > 0 && !slices.Contains(f.hostEntry.Capabilities, "resolve") {
 		return out, nil
 	}
-	e, err := endpoint(cmp.Or(f.Server, upstream(registry)), registry, f.hostEntry, read)
+	e, err := endpoint(cmp.Or(f.Server, Upstream(registry)), registry, f.hostEntry, read)
 	return append(out, e), err
 }
 
@@ -167,8 +167,8 @@ func inOrder(raw []byte) (out []string) {
 	return out
 }
 
-// upstream returns the address of a registry without mirror.
-func upstream(registry string) string {
+// Upstream returns the address of a registry without mirror.
+func Upstream(registry string) string {
 	if registry == DockerHub {
 		return "https://registry-1.docker.io"
 	}
@@ -193,7 +193,7 @@ func endpoint(address, registry string, h hostEntry, read func(string) ([]byte, 
 	if !h.OverridePath && !strings.HasSuffix(u.Path, "/v2") {
 		u.Path = path.Join("/", u.Path, "v2")
 	}
-	e := Endpoint{Root: u, Mirror: u.Host != registry && address != upstream(registry), SkipVerify: h.SkipVerify, Header: http.Header{}}
+	e := Endpoint{Root: u, Mirror: u.Host != registry && address != Upstream(registry), SkipVerify: h.SkipVerify, Header: http.Header{}}
 	for _, file := range texts(h.CA) {
 		pem, err := read(file)
 		if err != nil {

@@ -304,7 +304,7 @@ func TestUpstream(t *testing.T) {
 		"docker.io": "https://registry-1.docker.io", "10.0.0.1:5000": "https://10.0.0.1:5000", "127.0.0.1:5000": "http://127.0.0.1:5000",
 		"localhost": "http://localhost", "[::1]:5000": "http://[::1]:5000", "registry.k8s.io": "https://registry.k8s.io",
 	} {
-		if d := cmp.Diff(want, upstream(registry)); d != "" {
+		if d := cmp.Diff(want, Upstream(registry)); d != "" {
 			t.Errorf("%s: %s", registry, d)
 		}
 	}

@@ -165,5 +165,5 @@ func imageFinding(kind registry.Kind, from, server string, n int) finding.Findin
 		return finding.Warn(CodeBusy, fmt.Sprintf("The registry %s cannot serve %s now", from, images), "", "run the command again later")
 	}
 	return finding.New(CodeUnreachable, fmt.Sprintf("The registry %s cannot be reached for %s", from, images), "",
-		fmt.Sprintf("curl -v https://%s/v2/; give --registry-mirror %s=URL, --image-repository HOST/PATH, --https-proxy URL or --bundle FILE", from, from))
+		fmt.Sprintf("curl -v %s/v2/; give --registry-mirror %s=URL, --image-repository HOST/PATH, --https-proxy URL or --bundle FILE", registry.Upstream(from), from))
 }

@@ -113,3 +113,10 @@ func TestImagesOfARun(t *testing.T) {
 		t.Errorf("join needs %v", join)
 	}
 }
+
+// Images of docker.io come from another host, whose answer shows the problem.
+func TestAddressOfDockerHub(t *testing.T) {
+	if f := imageFinding(registry.Unreachable, registry.DockerHub, registry.DockerHub, 1); !strings.HasPrefix(f.Remedy, "curl -v https://registry-1.docker.io/v2/; ") {
+		t.Error(f.Remedy)
+	}
+}
