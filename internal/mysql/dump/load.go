@@ -195,7 +195,10 @@ func (l *Loader) make(ctx context.Context, p Piece) error {
 		return err
 	}
 	for _, s := range slices.Concat([]string{loadMode}, p.Setup) {
-		if err := l.s.exec(ctx, s); err != nil {
+		if l.s.admin.ServerInfo().Flavour == mysql.MySQL { // the other product has this mode by default
+			s = strings.NewReplacer("NO_AUTO_CREATE_USER,", "", ",NO_AUTO_CREATE_USER", "").Replace(s)
+		}
+		if err := l.s.exec(ctx, s); err != nil && !mysql.UnknownCollation(err) { // literals get that of this session
 			return err
 		}
 	}

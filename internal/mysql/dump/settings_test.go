@@ -77,11 +77,14 @@ func TestCharacterSetOfServer(t *testing.T) {
 	}
 }
 
-// The default collation of every database on MySQL 8 is unknown to MariaDB, and the other way round.
-func TestDefaultCollationOfAnotherServer(t *testing.T) {
+// TestSettingsOfAnotherServer checks that databases and programs are loaded whose default collation or mode the server does not know: those of MySQL 8 are
+// unknown to MariaDB, and the other way round.
+func TestSettingsOfAnotherServer(t *testing.T) {
 	e := setUp(t)
 	e.load("copy_", []Piece{{Database: "a", Kind: Database, Name: "a",
-		SQL: []byte("CREATE DATABASE `a` /*!40100 DEFAULT CHARACTER SET latin1 COLLATE latin1_nowhere_ci */ /*!80016 DEFAULT ENCRYPTION='N' */")}})
+		SQL: []byte("CREATE DATABASE `a` /*!40100 DEFAULT CHARACTER SET latin1 COLLATE latin1_nowhere_ci */ /*!80016 DEFAULT ENCRYPTION='N' */")},
+		{Database: "a", Kind: Routine, Name: "p", Setup: []string{"SET SESSION sql_mode = 'STRICT_TRANS_TABLES,NO_AUTO_CREATE_USER'",
+			"SET SESSION collation_connection = 'utf8mb4_nowhere_ci'"}, SQL: []byte("CREATE PROCEDURE p() SELECT 'a'")}})
 	if got := e.cell("SELECT DEFAULT_CHARACTER_SET_NAME FROM information_schema.SCHEMATA WHERE SCHEMA_NAME = 'copy_a'"); got != "latin1" {
 		t.Error(got)
 	}
