@@ -12,6 +12,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"yunion.io/x/ocadm/internal/wait"
 )
 
 // probePrefix is the prefix of the names of everything that a probe creates. Nothing else may have it.
@@ -121,8 +123,16 @@ func probeName() string {
 	return probePrefix + hex.EncodeToString(id)
 }
 
-// Apart returns an error if a database that is created here appears on the other server, too: both are the same one, or members of one cluster.
+// appears is how long Apart waits for a member of a cluster that applies changes late.
+const appears = 10 * time.Second
+
+// Apart returns an error if a database that is created here appears on the other server, too: both are the same one, or members of one cluster. It waits
+// for that where the cloud has databases here already, which what follows would drop.
 func (a *Admin) Apart(ctx context.Context, other *Admin) error {
+	owned, _, err := a.Owned(ctx)
+	if err != nil {
+		return err
+	}
 	name := probeName()
 	release, err := a.Lock(ctx, name) // keeps other probes from removing it
 	if err != nil {
@@ -134,6 +144,11 @@ func (a *Admin) Apart(ctx context.Context, other *Admin) error {
 		return a.fail(op, err, NoCreate)
 	}
 	there, err := other.Databases(ctx)
+	for end := time.Now().Add(appears); err == nil && len(owned) > 0 && !slices.Contains(there, name) && time.Now().Before(end); {
+		if err = wait.Sleep(ctx, 200*time.Millisecond); err == nil {
+			there, err = other.Databases(ctx)
+		}
+	}
 	if err == nil && slices.Contains(there, name) {
 		err = a.refuse(op, "what is created here appears on "+other.cfg.Addr()+", too")
 	}

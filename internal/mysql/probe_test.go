@@ -159,3 +159,26 @@ func TestProbeCancelled(t *testing.T) {
 		t.Errorf("left: %v", left)
 	}
 }
+
+// TestApart checks that a member of a cluster that applies changes late is not taken for another server: a copy would drop the databases of both.
+func TestApart(t *testing.T) {
+	root(t)
+	if server.MySQL {
+		t.Skip("the statements are MariaDB's")
+	}
+	source, replica := mariadb.Require(t, mariadb.Options{Args: []string{"--log-bin=b", "--server-id=1"}}), mariadb.Require(t, mariadb.Options{Args: []string{"--server-id=2"}})
+	as := func(s *mariadb.Server) *Admin {
+		return open(t, Config{Host: s.Host, Port: s.Port, User: "root", Password: s.RootPassword, Owner: Owner{ID: "1", Namespace: "onecloud", Name: "default"}})
+	}
+	to, other := as(source), as(replica)
+	if _, err := to.EnsureDatabase(t.Context(), nil, "glance"); err != nil {
+		t.Fatal(err)
+	}
+	require.NoError(t, to.Apart(t.Context(), as(server)))
+	_, err := replica.Execute(t.Context(), fmt.Sprintf("CHANGE MASTER TO MASTER_HOST='%s', MASTER_PORT=%d, MASTER_USER='root', MASTER_PASSWORD='%s', MASTER_DELAY=2", source.Host,
+		source.Port, source.RootPassword), "START SLAVE")
+	require.NoError(t, err)
+	if err := to.Apart(t.Context(), other); ClassOf(err) != Refused {
+		t.Errorf("members of one cluster: %v", err)
+	}
+}
