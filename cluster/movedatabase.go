@@ -72,6 +72,11 @@ func (m MoveDatabase) Apply(ctx context.Context, c client.WithWatch) (Moved, err
 	}
 	question := fmt.Sprintf("This stops cloud %s, copies %d databases (about %d MiB) from %s to %s, and starts it there", m.Key, len(x.databases), size>>20,
 		x.out.From, x.out.To)
+	if have, err := backup.Databases(ctx, x.target); err != nil {
+		return x.out, databaseFinding(err)
+	} else if len(have) > 0 {
+		question += fmt.Sprintf("; it replaces the %d databases that the cloud has there", len(have))
+	}
 	if err := m.Confirm(question); err != nil {
 		return x.out, err
 	}

@@ -16,6 +16,7 @@ import (
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/internal/kube"
 	"yunion.io/x/ocadm/internal/workflow"
+	"yunion.io/x/ocadm/test/mariadb"
 	"yunion.io/x/ocadm/test/require"
 )
 
@@ -69,5 +70,28 @@ func TestMoveThatIsComplete(t *testing.T) {
 		if err := c.Get(t.Context(), key, cloud); err != nil || (cloud.Annotations[v1alpha1.AnnotationPaused] == "") != started || cloud.Spec.MySQL.MovedFrom != "" {
 			t.Errorf("%q: %v %+v %v", left, cloud.Annotations, cloud.Spec.MySQL, err)
 		}
+	}
+}
+
+// TestMoveReplaces checks that the question names databases of the cloud on the new server: those of an earlier move, or of a second site.
+func TestMoveReplaces(t *testing.T) {
+	from, to := mariadb.Require(t, mariadb.Options{}), mariadb.Require(t, mariadb.Options{})
+	cloud := theCloud(from.Host)
+	cloud.Spec.MySQL.Port, cloud.Spec.MySQL.Password = int32(from.Port), from.RootPassword
+	c := fake.NewClientBuilder().WithScheme(kube.Scheme()).WithObjects(cloud).Build()
+	target := v1alpha1.DatabaseServer{Host: to.Host, Port: int32(to.Port), Password: to.RootPassword}
+	for _, replaces := range []bool{false, true} {
+		var asked string
+		no := errors.New("no")
+		m := MoveDatabase{Key: client.ObjectKeyFromObject(cloud), To: target, Confirm: func(question string) error { asked = question; return no }}
+		if _, err := m.Apply(t.Context(), c); !errors.Is(err, no) || strings.Contains(asked, "; it replaces the 1 databases") != replaces {
+			t.Errorf("%v: %q", err, asked)
+		}
+		a, err := openDatabases(t.Context(), c, cloud, target, "u")
+		require.NoError(t, err)
+		if _, err := a.EnsureDatabase(t.Context(), nil, "glance"); err != nil {
+			t.Fatal(err)
+		}
+		a.Close()
 	}
 }
