@@ -208,9 +208,6 @@ func (r Restore) recreate(ctx context.Context, c client.WithWatch, key client.Ob
 	if err := alone(ctx, c, Options{Name: key.Name, Namespace: key.Namespace}); err != nil {
 		return err
 	}
-	if err := twin(ctx, c, key, id, server); err != nil {
-		return err
-	}
 	if err := r.accepted(ctx, c); err != nil {
 		return err
 	}
@@ -225,6 +222,9 @@ func (r Restore) recreate(ctx context.Context, c client.WithWatch, key client.Ob
 		return archive.Connect(ctx, c, key.Namespace, server, owner, dial(c, key.Namespace))
 	}); err != nil {
 		return databaseFinding(err)
+	}
+	if err := twin(ctx, c, key, x.admin, server); err != nil {
+		return err
 	}
 	if err := r.overwrites(ctx, x.admin, contents, server.Host); err != nil {
 		return err
@@ -271,8 +271,8 @@ func (r Restore) overwrites(ctx context.Context, a *mysql.Admin, contents backup
 	return r.Confirm(fmt.Sprintf("This replaces %d databases of the cloud on %s with those from %s", len(have), host, contents.Header.Time.Format(time.RFC3339)))
 }
 
-// twin refuses a second cloud on the databases of a running one.
-func twin(ctx context.Context, c client.Client, key client.ObjectKey, id string, server v1alpha1.DatabaseServer) error {
+// twin refuses a second cloud on the databases of a running one, whatever the address of their server.
+func twin(ctx context.Context, c client.Client, key client.ObjectKey, a *mysql.Admin, server v1alpha1.DatabaseServer) error {
 	all, err := All(ctx, c)
 	if err != nil {
 		return err
@@ -283,7 +283,15 @@ func twin(ctx context.Context, c client.Client, key client.ObjectKey, id string,
 		if err != nil {
 			return err
 		}
-		if other != key && have == id && cr.Spec.MySQL.Host == server.Host && port(cr.Spec.MySQL) == port(server) {
+		if other == key || have != a.Owner().ID {
+			continue
+		}
+		same := address(cr.Spec.MySQL) == address(server)
+		if its, err := openDatabases(ctx, c, &cr, cr.Spec.MySQL, have); err == nil && !same { // one that cannot be reached is another one
+			same = mysql.ClassOf(a.Apart(ctx, its)) == mysql.Refused
+			its.Close()
+		}
+		if same {
 			return finding.New("OCA-7409", fmt.Sprintf("Cloud %s exists, and uses these databases", other), "it is the cloud of the backup",
 				"restore into it with --namespace "+other.Namespace+", or name another database server: --database-host, with ocadm init --mysql-host")
 		}

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
@@ -16,6 +17,9 @@ import (
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/internal/kube"
 	"yunion.io/x/ocadm/internal/workflow"
+	"yunion.io/x/ocadm/operatorctl/archive"
+	"yunion.io/x/ocadm/operatorctl/component"
+	"yunion.io/x/ocadm/operatorctl/secrets"
 	"yunion.io/x/ocadm/test/mariadb"
 	"yunion.io/x/ocadm/test/require"
 )
@@ -105,6 +109,26 @@ func TestSaveBeforeARestore(t *testing.T) {
 		}
 		if err := x.save(t.Context(), workflow.Discard{}); (err == nil) != c.goesOn || x.out.Before != c.made.Name {
 			t.Errorf("%s: %q, %v", name, x.out.Before, err)
+		}
+	}
+}
+
+// TestSameServerUnderAnotherName checks that a second cloud on the databases of a running one is refused, whatever the name of their server.
+func TestSameServerUnderAnotherName(t *testing.T) {
+	server, apart := mariadb.Require(t, mariadb.Options{}), mariadb.Require(t, mariadb.Options{})
+	running := theCloud("localhost")
+	running.Spec.MySQL.Port, running.Spec.MySQL.Password = int32(server.Port), server.RootPassword
+	secret := &corev1.Secret{Data: map[string][]byte{component.CloudID: []byte("id")}}
+	secret.Namespace, secret.Name = running.Namespace, secrets.CredentialsSecret(running.Name)
+	c := fake.NewClientBuilder().WithScheme(kube.Scheme()).WithObjects(running, secret).Build()
+	key := client.ObjectKey{Namespace: "second", Name: running.Name}
+	for s, same := range map[*mariadb.Server]bool{server: true, apart: false} {
+		to := v1alpha1.DatabaseServer{Host: s.Host, Port: int32(s.Port), Password: s.RootPassword}
+		a, err := archive.Connect(t.Context(), c, key.Namespace, to, backup.Cloud{ID: "id", Namespace: key.Namespace, Name: key.Name}, nil)
+		require.NoError(t, err)
+		defer a.Close()
+		if l := finding.Of(twin(t.Context(), c, key, a, to)); same != (len(l) == 1 && l[0].Code == "OCA-7409") {
+			t.Errorf("the same server %t: %v", same, l)
 		}
 	}
 }
