@@ -61,7 +61,7 @@ const stepDatabases = "databases"
 // checkFile reads the backup again, because it may have changed while the restore waited for its turn. That takes long for a large file, so it comes
 // before the step that cannot be undone.
 var checkFile = workflow.Phase[*restoring]{
-	Name: "check", Short: "Read and check the backup", Timeout: longStep, ReadOnly: true, Run: step((*restoring).check),
+	Name: "check", Short: "Check the backup, and whether the database server accepts it", Timeout: longStep, ReadOnly: true, Run: step((*restoring).check),
 }
 
 // inPlaceSteps returns the steps to restore into the backup's own cloud.
@@ -172,10 +172,10 @@ func locked(run func(*restoring, context.Context, workflow.Reporter) error) func
 	})
 }
 
-// check reads and checks the backup. If the lock was lost meanwhile, it takes it again. If the cloud has been started, by a user or because the operator
-// has given this restore up, its databases have new rows, and are not replaced.
+// check reads and checks the backup, and whether the server accepts it. If the cloud has been started, by a user or because the operator has given this
+// restore up, its databases have new rows, and are not replaced.
 func (x *restoring) check(ctx context.Context, r workflow.Reporter) error {
-	contents, err := backup.Verify(ctx, r, x.Store, x.info, x.IDs...)
+	contents, err := backup.Try(ctx, r, x.Store, x.info, *x.contents, x.admin, x.IDs...)
 	if err != nil {
 		return backupFinding(err)
 	}
@@ -183,7 +183,7 @@ func (x *restoring) check(ctx context.Context, r workflow.Reporter) error {
 	if !x.admin.Holds() { // the cloud does not exist yet
 		return nil
 	}
-	if _, err := x.admin.HoldAgain(ctx, func(holder string) { r.Waiting("the lock of the databases", holder) }); err != nil {
+	if err := x.admin.StillHolds(ctx); err != nil {
 		return databaseFinding(err)
 	}
 	return x.halt.lasts(ctx, x.client, x.key)

@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -18,6 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"yunion.io/x/ocadm/internal/mysql"
+	"yunion.io/x/ocadm/internal/mysql/dump"
 	"yunion.io/x/ocadm/internal/workflow"
 	"yunion.io/x/ocadm/test/require"
 )
@@ -212,11 +214,38 @@ func TestRestoreWithoutRoom(t *testing.T) {
 	checked, err := Verify(t.Context(), workflow.Discard{}, dir, info)
 	require.NoError(t, err)
 	checked.Manifest.Entries = append(checked.Manifest.Entries, Entry{Name: databasesDir + "/report/rows/log.9.sql", Size: 1 << 60})
-	if _, err := RestoreDatabases(t.Context(), workflow.Discard{}, dir, info, checked, e.admin); mysql.ClassOf(err) != mysql.Full {
+	if _, err := Try(t.Context(), workflow.Discard{}, dir, info, checked, e.admin); mysql.ClassOf(err) != mysql.Full {
 		t.Error(err)
 	}
 	if !Agrees(before, e.examine("keystone", "report")) {
 		t.Error("the databases were changed")
+	}
+}
+
+// A restore leaves the databases as they are if the server refuses something in the backup, such as a table of another product.
+func TestRestoreThatTheServerRefuses(t *testing.T) {
+	e := setUp(t)
+	before := e.examine("keystone", "report")
+	table := dump.Piece{Database: "keystone", Kind: dump.Table, Name: "user", SQL: []byte("CREATE TABLE `user` (`id` int)")}
+	for want, p := range map[string]dump.Piece{
+		"ollation":           {Kind: dump.Table, Name: "t", SQL: []byte("CREATE TABLE `t` (`a` char(1)) DEFAULT CHARSET=utf8mb4 COLLATE=utf8mb4_nowhere_ci")},
+		"routine \"f\"":      {Kind: dump.Routine, Name: "f", SQL: []byte("CREATE FUNCTION f() RETURNS nothing RETURN 1")},
+		"max_allowed_packet": {Kind: dump.Rows, Name: "user", SQL: fmt.Appendf(nil, "INSERT INTO `user` (`id`) VALUES ('%s');\n", strings.Repeat("1", int(e.admin.ServerInfo().MaxAllowedPacket)))},
+	} {
+		dir, info := Dir(t.TempDir()), Info{Name: "a" + Suffix}
+		f, err := dir.Create(t.Context(), info.Name)
+		require.NoError(t, err)
+		w, err := NewWriter(f, Header{Cloud: cloud, Databases: []string{"keystone"}})
+		require.NoError(t, err)
+		p.Database = "keystone"
+		require.NoError(t, errors.Join(w.Piece(table), w.Piece(p), w.Close(Manifest{}), f.Commit()))
+		if _, err := restored(t.Context(), workflow.Discard{}, dir, info, e.admin); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v", want, err)
+		}
+		if !Agrees(before, e.examine("keystone", "report")) {
+			t.Errorf("%s: the databases were changed", want)
+		}
+		e.scratchLeft()
 	}
 }
 

@@ -134,9 +134,12 @@ func (p *Plan) Run(ctx context.Context, w Watcher) (Info, error) {
 	return info, err
 }
 
-// restored reads and checks a backup, and restores its databases.
+// restored checks a backup that was read before, and restores its databases.
 func restored(ctx context.Context, w Watcher, s Store, info Info, a *mysql.Admin, ids ...age.Identity) (Contents, error) {
 	checked, err := Verify(ctx, w, s, info, ids...)
+	if err == nil {
+		checked, err = Try(ctx, w, s, info, checked, a, ids...)
+	}
 	if err != nil {
 		return checked, err
 	}

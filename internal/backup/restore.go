@@ -98,33 +98,52 @@ func Prove(ctx context.Context, w Watcher, s Store, info Info, a *mysql.Admin, i
 	if err != nil {
 		return out, err
 	}
-	scratch, err := NewScratch(ctx, a, info.Cloud.ID, databases)
+	return inScratch(ctx, w, s, info, Header{Cloud: info.Cloud, Databases: databases}, a, ids, false)
+}
+
+// Try reads and checks a backup again, as Verify does, and creates all that it holds, except rows, in scratch databases. Otherwise a restore would notice what
+// the server refuses only when it has replaced the databases.
+func Try(ctx context.Context, w Watcher, s Store, info Info, checked Contents, a *mysql.Admin, ids ...age.Identity) (Contents, error) {
+	if err := fits(ctx, a, checked); err != nil {
+		return checked, err
+	}
+	if have, err := Databases(ctx, a); err != nil {
+		return checked, err
+	} else if len(have) == 0 { // there is nothing to lose
+		return Verify(ctx, w, s, info, ids...)
+	}
+	return inScratch(ctx, w, s, info, checked.Header, a, ids, true)
+}
+
+// inScratch restores the databases of a backup, whose header is h, into scratch ones.
+func inScratch(ctx context.Context, w Watcher, s Store, info Info, h Header, a *mysql.Admin, ids []age.Identity, bare bool) (out Contents, err error) {
+	scratch, err := NewScratch(ctx, a, h.Cloud.ID, h.Databases)
 	if err != nil {
 		return out, err
 	}
 	defer func() { err = errors.Join(err, scratch.Close(ctx)) }()
-	out, err = load(ctx, w, s, info, a, ids, scratch.Name)
-	return out, err
+	return load(ctx, w, s, info, a, ids, scratch.Name, bare)
 }
 
-// load restores the databases of a backup into others, which must be empty, and compares them.
-func load(ctx context.Context, w Watcher, s Store, info Info, a *mysql.Admin, ids []age.Identity, into func(string) string) (Contents, error) {
+// load restores the databases of a backup into others, which must be empty, and compares them. If bare is true, it leaves out the rows.
+func load(ctx context.Context, w Watcher, s Store, info Info, a *mysql.Admin, ids []age.Identity, into func(string) string, bare bool) (Contents, error) {
 	l, err := dump.NewLoader(ctx, a, into)
 	if err != nil {
 		return Contents{}, err
 	}
 	defer l.Close()
+	l.Bare = bare
 	out, err := verified(ctx, w, s, info, ids, func(p dump.Piece) error { return l.Load(ctx, p) })
-	if err != nil {
-		return out, err
+	if err == nil && !bare {
+		err = matches(ctx, w, a, out.Manifest.Data, out.Header.Databases, into)
 	}
-	if err := matches(ctx, w, a, out.Manifest.Data, out.Header.Databases, into); err != nil {
+	if err != nil {
 		return out, err
 	}
 	return out, finish(ctx, w, l)
 }
 
-// RestoreDatabases replaces the databases of the cloud with those of a backup that Verify has read and checked. If interrupted, it must be run again.
+// RestoreDatabases replaces the databases of the cloud with those of a backup that Try has accepted. If interrupted, it must be run again.
 // Services must not run meanwhile. The admin's owner must be the cloud of the backup.
 func RestoreDatabases(ctx context.Context, w Watcher, s Store, info Info, checked Contents, a *mysql.Admin, ids ...age.Identity) (Contents, error) {
 	a, release, err := Replacing(ctx, w, a)
@@ -132,13 +151,10 @@ func RestoreDatabases(ctx context.Context, w Watcher, s Store, info Info, checke
 		return checked, err
 	}
 	defer release()
-	if err := fits(ctx, a, checked); err != nil {
-		return checked, err
-	}
 	if err := empty(ctx, a, checked.Header.Databases); err != nil {
 		return checked, err
 	}
-	return load(ctx, w, s, info, a, ids, func(d string) string { return d })
+	return load(ctx, w, s, info, a, ids, func(d string) string { return d }, false)
 }
 
 // fits returns an error if the databases of a backup are known not to fit in place of the present ones. They take at least half the size of their

@@ -55,6 +55,6 @@ func (a *Admin) has(ctx context.Context, collations []string) error {
 	if len(lacking) == 0 {
 		return nil
 	}
-	return a.refuse(op, "the server does not have the collations "+strings.Join(lacking, ", ")+
-		", which the databases use; copy them to a server of the same product, or convert the databases and their tables first")
+	return &Error{Class: NoCollation, Op: op, Server: a.cfg.Addr(), User: a.cfg.User,
+		Detail: "the server does not have the collations " + strings.Join(lacking, ", ") + ", which the databases use; use another server, or convert their tables first"}
 }

@@ -41,7 +41,9 @@ const (
 	WeakPassword       Class = "WeakPassword"
 	// NeedsKeys means that the server refuses tables without a primary key, which some services have.
 	NeedsKeys Class = "NeedsKeys"
-	Refused   Class = "Refused"
+	// NoCollation means that the server lacks a character set or a collation that tables use.
+	NoCollation Class = "NoCollation"
+	Refused     Class = "Refused"
 	// Full means that the server has no space left.
 	Full Class = "Full"
 	// Locked means that another run holds the lock.
@@ -153,6 +155,8 @@ func (e *Error) Remedy() string {
 	case NeedsKeys:
 		return run("SET GLOBAL innodb_force_primary_key = OFF;  -- MariaDB", "SET GLOBAL sql_require_primary_key = OFF;  -- MySQL") +
 			"\nand remove the setting from the server's configuration; if the server is part of a cluster that needs such keys, use another one"
+	case NoCollation:
+		return "use a server of the same product and version as the one that the databases come from; MySQL and MariaDB have different collations"
 	case WeakPassword:
 		return "the server's password policy rejects the generated passwords; relax it: validate_password (MySQL), simple_password_check (MariaDB)"
 	}
@@ -228,6 +232,7 @@ var classes = map[uint16]Class{
 	1820: PasswordExpired, 1862: PasswordExpired, 1040: TooManyConnections, 1203: TooManyConnections, 1226: TooManyConnections,
 	1836: ReadOnly, 1819: WeakPassword, 3159: TLSFailed, 1759: TLSFailed,
 	1021: Full, 1114: Full, // the disk, or the tablespace
+	1115: NoCollation, 1273: NoCollation,
 	1173: NeedsKeys, 3750: NeedsKeys, 3098: NeedsKeys, // the last one: group replication
 }
 

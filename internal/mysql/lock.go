@@ -64,29 +64,6 @@ func (a *Admin) StillHolds(ctx context.Context) error {
 	return nil
 }
 
-// HoldAgain takes the lock again if it was lost, and reports whether it was. It is for work that has changed nothing yet, because another program may
-// have held the lock meanwhile.
-func (a *Admin) HoldAgain(ctx context.Context, waiting func(holder string)) (lost bool, err error) {
-	if a.StillHolds(ctx) == nil {
-		return false, nil
-	}
-	h := a.on
-	h.end() // the pool may have no other connection to spare
-	c, err := a.Conn(ctx)
-	if err != nil {
-		return true, err
-	}
-	again := &holder{name: h.name, cfg: h.cfg, conn: c}
-	if err := a.take(ctx, again, waiting); err != nil {
-		again.end()
-		return true, err
-	}
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.conn = c
-	return true, nil
-}
-
 // holder is a connection that holds a lock. It sends one statement at a time, including the pings that keep it alive.
 type holder struct {
 	name string

@@ -126,28 +126,3 @@ func TestHold(t *testing.T) {
 		t.Error(err)
 	}
 }
-
-// TestHoldAgain checks that a lock is taken again after its connection ended, also for copies of the Admin.
-func TestHoldAgain(t *testing.T) {
-	cfg := root(t)
-	a, other := open(t, cfg), open(t, cfg)
-	held, release, err := a.Hold(t.Context(), "ocadm_test", nil)
-	require.NoError(t, err)
-	defer release()
-	if lost, err := held.HoldAgain(t.Context(), nil); lost || err != nil {
-		t.Errorf("lost %t, %v", lost, err)
-	}
-	of := *held // as in a loader
-	id, err := strings1(t.Context(), other.cfg, other.db, "SELECT IS_USED_LOCK('ocadm_test')")
-	require.NoError(t, err)
-	run(t, other, "KILL "+id[0])
-	if lost, err := held.HoldAgain(t.Context(), nil); !lost || err != nil {
-		t.Errorf("lost %t, %v", lost, err)
-	}
-	if err := of.StillHolds(t.Context()); err != nil {
-		t.Error(err)
-	}
-	if _, err := of.EnsureDatabase(t.Context(), nil, "again"); err != nil {
-		t.Error(err)
-	}
-}

@@ -25,6 +25,8 @@ type Loader struct {
 	current string
 	later   []Piece
 	limit   int64
+	// Bare leaves out the rows, but not those that are too long for the server.
+	Bare bool
 	// LeftOut lists the views that Finish did not create because something that they use does not exist. They are as useless in the original.
 	LeftOut []string
 }
@@ -82,10 +84,10 @@ func (l *Loader) Load(ctx context.Context, p Piece) error {
 		return l.s.admin.Fail(op, err)
 	}
 	if p.Kind != Rows {
-		return l.run(ctx, op, p.SQL)
+		return l.run(ctx, op, p.Kind, p.SQL)
 	}
 	for line := range bytes.Lines(p.SQL) {
-		if err := l.run(ctx, op, bytes.TrimSuffix(line, []byte(";\n"))); err != nil {
+		if err := l.run(ctx, op, Rows, bytes.TrimSuffix(line, []byte(";\n"))); err != nil {
 			return err
 		}
 	}
@@ -125,9 +127,12 @@ func (l *Loader) use(ctx context.Context, database string) error {
 	return nil
 }
 
-func (l *Loader) run(ctx context.Context, op string, statement []byte) error {
+func (l *Loader) run(ctx context.Context, op string, kind Kind, statement []byte) error {
 	if l.limit > 0 && int64(len(statement)) >= l.limit {
 		return fmt.Errorf("%s: a row has %d bytes, and the server accepts %d: SET GLOBAL max_allowed_packet = %d", op, len(statement), l.limit, int64(1)<<30)
+	}
+	if l.Bare && kind == Rows {
+		return nil
 	}
 	if err := l.s.exec(ctx, string(statement)); err != nil {
 		return l.s.admin.Fail(op, err)
