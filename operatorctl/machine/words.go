@@ -18,7 +18,6 @@ var settings = map[string]string{
 	"--http-proxy": "settings.httpProxy", "--https-proxy": "settings.httpsProxy", "--no-proxy": "settings.noProxy", "--hugepages": "settings.hugepages",
 	"--host-local-image-path": "settings.hostLocalImagePath", "--allow-cgroup-v1": "settings.allowCgroupV1",
 	"--conntrack-max-per-core": "settings.conntrackMaxPerCore", "--host-networks": "hostNetworks", "--enable-host-agent": "roles: [compute]",
-	"--ignore-preflight-errors": "nothing: run ocadm join on it",
 }
 
 var flag = regexp.MustCompile(`--[a-z][a-z0-9-]*`)
