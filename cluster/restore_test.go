@@ -5,6 +5,7 @@ package cluster
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -102,6 +103,7 @@ func TestSaveBeforeARestore(t *testing.T) {
 		"stored":                  {backup.Info{Name: "a"}, nil, true},
 		"stored without its note": {backup.Info{Name: "a"}, errors.New("uploading a.json"), true},
 		"refused at its end":      {backup.Info{}, errors.New("uploading a"), false},
+		"a new, empty server":     {backup.Info{}, fmt.Errorf("saving: %w", backup.ErrNothing), true},
 	} {
 		x := &restoring{out: &Restored{}}
 		x.Before = func(context.Context, client.ObjectKey, workflow.Reporter) (backup.Info, error) {

@@ -189,9 +189,13 @@ func (x *restoring) check(ctx context.Context, r workflow.Reporter) error {
 	return x.halt.lasts(ctx, x.client, x.key)
 }
 
-// save continues only when a file is stored. A missing note beside the file does not matter.
+// save continues only when a file is stored, or the server is a new one without databases. A missing note beside the file does not matter.
 func (x *restoring) save(ctx context.Context, r workflow.Reporter) error {
 	before, err := x.Before(ctx, x.key, r)
+	if errors.Is(err, backup.ErrNothing) {
+		r.Info("%v", err)
+		return nil
+	}
 	if err != nil && before.Name == "" {
 		return fmt.Errorf("saving the present data: %w", err)
 	}

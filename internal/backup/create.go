@@ -49,6 +49,9 @@ type Plan struct {
 	once age.Identity
 }
 
+// ErrNothing is returned if the cloud has no database on its server.
+var ErrNothing = errors.New("no database on the server is marked as this cloud's: there is nothing to back up")
+
 // SpaceError reports that a backup would not fit.
 type SpaceError struct {
 	Store      string
@@ -160,7 +163,7 @@ func (p *Plan) prepare(ctx context.Context) error {
 		return err
 	}
 	if len(p.Header.Databases) == 0 {
-		return errors.New("no database on the server is marked as this cloud's: there is nothing to back up")
+		return ErrNothing
 	}
 	p.Header.Server = p.Admin.ServerInfo().String()
 	return nil
