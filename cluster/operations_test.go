@@ -65,7 +65,7 @@ func TestSameOperationIsFollowed(t *testing.T) {
 		if err != nil || again != c.again || (o.Name == "a") != c.again || o.Name == "" {
 			t.Errorf("%s: %q, %t, %v", name, o.Name, again, err)
 		}
-		o = there("", func(o *Operation) { o.Spec.Cloud = "defualt" })
+		o = there("", func(o *Operation) { o.Spec.Cloud = "elsewhere" })
 		if _, err := OperateOnce(t.Context(), k, o); !isCode(err, "OCA-7002") || o.Name != "" {
 			t.Errorf("an operation of a cloud that does not exist: %q, %v", o.Name, err)
 		}
