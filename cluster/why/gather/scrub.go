@@ -90,6 +90,7 @@ var patterns = []pattern{
 	form(`(\b[\w.-]+:)\S+(@(?:tcp|unix)\()`, "${1}"+hidden+"${2}"),
 	form(`(-----BEGIN [A-Z ]*PRIVATE KEY-----)[^-]+`, "${1}"+hidden),
 	form(`(?i)\b(bearer|basic) [A-Za-z0-9._~+/=-]{16,}`, "${1} "+hidden),
+	form(`("auth\\?":\s*\\?")[A-Za-z0-9+/=]{8,}`, "${1}"+hidden), // as in docker's config.json
 	form(`\b[a-z0-9]{6}\.[a-z0-9]{16}\b`, hidden),
 	form(`AGE-SECRET-KEY-[0-9A-Z-]+`, hidden),
 	form(`\beyJ[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]+`, hidden),

@@ -87,6 +87,7 @@ func TestTakenOut(t *testing.T) {
 		`err="container &Container{Name:main,Env:[]EnvVar{EnvVar{Name:DB_PASSWORD,Value:from the kubelet,ValueFrom:nil,},EnvVar{Name:MODE,Value:x,ValueFrom:nil,},}"`://
 		`err="container &Container{Name:main,Env:[]EnvVar{EnvVar{Name:DB_PASSWORD,Value:***,ValueFrom:nil,},EnvVar{Name:MODE,Value:x,ValueFrom:nil,},}"`,
 		`env {"name":"S3_SECRET_KEY","value":"abcdefg"} {\"name\":\"A_TOKEN\",\"value\":\"xyz\"}`: `env {"name":"S3_SECRET_KEY","value":"***"} {\"name\":\"A_TOKEN\",\"value\":\"***\"}`,
+		`{"auths":{"r":{"auth":"dTpodW50ZXIy"}}} {\"auth\": \"dTpodW50ZXIy\"} "author":"x"`:       `{"auths":{"r":{"auth":"***"}}} {\"auth\": \"***\"} "author":"x"`,
 		"secret-key: wJalrXUtn":                                                       "secret-key: ***",
 		"SMTP_PASS=hunter2 MYSQL_PWD: hunter2, compass: x":                            "SMTP_PASS=*** MYSQL_PWD: ***, compass: x",
 		"key AGE-SECRET-KEY-1QQPZ and AGE-SECRET-KEY-PQ-1K30MYPZAHAXHR":               "key *** and ***",
