@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -119,6 +120,24 @@ func certificates(entries []fs.DirEntry) hostEntry {
 		}
 	}
 	return hostEntry{CA: ca, Client: client}
+}
+
+// Certificates returns the lines of hosts.toml for such files: containerd ignores them beside a hosts.toml.
+func Certificates(machine Files, registry string) (lines string) {
+	entries, err := machine.ReadDir(path.Join(HostsDir, registry))
+	if err != nil {
+		return ""
+	}
+	c := certificates(entries)
+	for _, of := range []struct {
+		key  string
+		list any
+	}{{"ca", c.CA}, {"client", c.Client}} {
+		if raw, err := json.Marshal(of.list); err == nil && string(raw) != "null" { // such JSON is TOML, too
+			lines += of.key + " = " + string(raw) + "\n"
+		}
+	}
+	return lines
 }
 
 var port = regexp.MustCompile(`:(\d+)$`)

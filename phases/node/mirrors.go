@@ -17,6 +17,7 @@ import (
 	"strings"
 
 	"yunion.io/x/ocadm/internal/lists"
+	"yunion.io/x/ocadm/internal/registry"
 	"yunion.io/x/ocadm/internal/workflow"
 	"yunion.io/x/ocadm/phases/config"
 	"yunion.io/x/ocadm/phases/host"
@@ -119,9 +120,9 @@ func DepotAddresses(c *config.Config) []string {
 	return list
 }
 
-// hostsFile returns containerd's configuration of a registry. Without offline, the registry itself comes last. Source: containerd
+// hostsFile returns containerd's configuration of a registry. Without offline, the registry itself comes last, with the lines of own. Source: containerd
 // core/remotes/docker/config/hosts.go.
-func hostsFile(list []Mirror, offline bool) []byte {
+func hostsFile(list []Mirror, offline bool, own string) []byte {
 	var b strings.Builder
 	b.WriteString("# Written by ocadm. Put your own settings for a registry into " + registriesDir + "/REGISTRY/hosts.toml.\n")
 	more := func(m Mirror, table string) {
@@ -139,7 +140,9 @@ func hostsFile(list []Mirror, offline bool) []byte {
 			fmt.Fprintf(&b, "\n[%sheader]\n  Authorization = %q\n", table, m.Authorization)
 		}
 	}
-	if offline { // containerd uses "server" instead of the registry
+	if !offline {
+		b.WriteString(own)
+	} else { // containerd uses "server" instead of the registry
 		last := list[len(list)-1]
 		address, _ := last.inRegistry()
 		fmt.Fprintf(&b, "server = %q\n  capabilities = [\"pull\", \"resolve\"]\n", address)
@@ -164,10 +167,9 @@ func hostsFiles(h *host.Host, depots bool) (files host.FileSet, _ error) {
 	if err != nil {
 		return nil, err
 	}
-	for _, registry := range slices.Sorted(maps.Keys(all)) {
-		name := hostsName(registry)
-		if len(all[registry]) > 0 && !othersHosts(h, registry) {
-			files = append(files, host.File{Name: name, Data: hostsFile(all[registry], h.Config.Node.Offline), Mode: hostsMode(all[registry])})
+	for _, of := range slices.Sorted(maps.Keys(all)) {
+		if list := all[of]; len(list) > 0 && !othersHosts(h, of) {
+			files = append(files, host.File{Name: hostsName(of), Data: hostsFile(list, h.Config.Node.Offline, registry.Certificates(h.Files, of)), Mode: hostsMode(list)})
 		}
 	}
 	return files, nil

@@ -92,9 +92,24 @@ func TestHostsFileOfSeveralMirrors(t *testing.T) {
 		false: head + "\n[host.\"https://a:1\"]" + keys + "\n[host.\"https://b:2\"]" + keys,
 		true:  head + "server = \"https://b:2\"" + keys + "\n[host.\"https://a:1\"]" + keys,
 	} {
-		if d := cmp.Diff(want, string(hostsFile(list, offline))); d != "" {
+		if d := cmp.Diff(want, string(hostsFile(list, offline, ""))); d != "" {
 			t.Errorf("offline %v (-want +got):\n%s", offline, d)
 		}
+	}
+}
+
+// containerd ignores docker's files with certificates beside a hosts.toml, so ocadm's file names them.
+func TestMirrorOfARegistryWithCertificates(t *testing.T) {
+	m := newMachine(t)
+	m.Config.Node.RegistryMirrors = []string{"r.example.org=https://a:1"}
+	for _, f := range []string{"ca.crt", "me.cert", "me.key"} {
+		m.put(t, path.Join(registriesDir, "r.example.org", f), "x")
+	}
+	if _, err := m.do(t, Mirrors()); err != nil {
+		t.Fatal(err)
+	}
+	if got := m.Files.Text(hostsName("r.example.org")); !strings.Contains(got, "\nca = [\"ca.crt\"]\nclient = [[\"me.cert\",\"me.key\"]]\n\n[host.") {
+		t.Error(got)
 	}
 }
 
