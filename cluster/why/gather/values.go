@@ -27,7 +27,7 @@ const (
 
 var (
 	// secretKey matches the name of a field that holds a secret.
-	secretKey = regexp.MustCompile(`(?i)(password|passwd|(?:^|[_.-])(?:pass|pwd)|passphrase|token|secret[_-]?key|access[_-]?key|private[_-]?key|client[_-]?secret|credential|apikey)s?$`)
+	secretKey = regexp.MustCompile(`(?i)(pass(?:word|wd|phrase)|(?:^|[_.-])(?:pass|pwd)|token|secret[_-]?key|access[_-]?key|private[_-]?key|client[_-]?secret|credential|apikey)s?$`)
 	// publicKey matches the name of a Secret entry that is not secret.
 	publicKey = regexp.MustCompile(`(?i)^(user|user[_-]?name|namespace)$`)
 	// plainWord matches what may be an ordinary word in a log.
