@@ -49,7 +49,7 @@ func checkRoot(_ context.Context, m *machine) []finding.Finding {
 // NotRoot comes before everything else: without root, not even the ledger can be read.
 func NotRoot(uid int) finding.Finding {
 	return finding.New("OCA-1001", "This command must run as root", fmt.Sprintf("the effective user ID is %d", uid),
-		"run it again with sudo")
+		"run it again with sudo; if that does not find ocadm: sudo $(command -v ocadm)")
 }
 
 func supported(arch string) bool { return arch == "amd64" || arch == "arm64" }

@@ -29,7 +29,7 @@ func TestFindings(t *testing.T) {
 		says   string   // part of what, cause or remedy
 	}{
 		"good":               {func(*testing.T, *machine) {}, nil, ""},
-		"not root":           {func(_ *testing.T, m *machine) { m.h.Facts.UID = 1000 }, []string{"OCA-1001"}, "sudo"},
+		"not root":           {func(_ *testing.T, m *machine) { m.h.Facts.UID = 1000 }, []string{"OCA-1001"}, "sudo $(command -v ocadm)"},
 		"no systemd":         {func(_ *testing.T, m *machine) { m.h.Facts.Systemd = false }, []string{"OCA-1002"}, "systemd"},
 		"other architecture": {func(_ *testing.T, m *machine) { m.h.Facts.Arch = "riscv64" }, []string{"OCA-1003"}, "amd64 or arm64"},
 		"another tool's kubeadm node": {func(t *testing.T, m *machine) {
