@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/internal/kube"
 	"yunion.io/x/ocadm/operatorctl/status"
 )
@@ -171,8 +172,9 @@ func (c *Controller) trigger(ctx context.Context, cloud *v1alpha1.OnecloudCluste
 		return 0, nil
 	}
 	if failures, again := repeated(o, all); time.Until(again) > 0 {
-		c.Events.Eventf(cloud, nil, corev1.EventTypeWarning, "UpdateDelayed", o.Spec.Action, "the update to %s has failed %d times; the next attempt is at %s; to try now: ocadm cluster update --version %s",
+		text := fmt.Sprintf("the update to %s has failed %d times; the next attempt is at %s; to try now: ocadm cluster update --version %s",
 			o.Spec.Update.Version, failures, again.UTC().Format(time.RFC3339), o.Spec.Update.Version)
+		c.Events.Eventf(cloud, nil, corev1.EventTypeWarning, "UpdateDelayed", o.Spec.Action, "%s", finding.Here(text, cloud.Namespace, cloud.Name))
 		return time.Until(again), nil
 	}
 	err := c.Client.Create(ctx, o, client.FieldOwner(v1alpha1.ManagerOperator))

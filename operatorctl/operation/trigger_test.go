@@ -190,7 +190,7 @@ func TestRepeatedFailuresWait(t *testing.T) {
 		require.NoError(t, err)
 		operations := &v1alpha1.OnecloudOperationList{}
 		require.NoError(t, api.List(t.Context(), operations))
-		if wait > c.wait || wait < c.wait-time.Minute || (len(operations.Items) == 0) != (c.wait > 0) || strings.Contains(heard.said, "UpdateDelayed") != (c.wait > 0) {
+		if wait > c.wait || wait < c.wait-time.Minute || (len(operations.Items) == 0) != (c.wait > 0) || strings.Contains(heard.said, "ocadm cluster update --name c --namespace n --version v4.0.5") != (c.wait > 0) {
 			t.Errorf("%s: waits %s, %d operations, event %q", name, wait, len(operations.Items), heard.said)
 		}
 	}
