@@ -14,11 +14,13 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/component-helpers/storage/volume"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/internal/version"
+	"yunion.io/x/ocadm/operatorctl/component"
 	"yunion.io/x/ocadm/operatorctl/status"
 )
 
@@ -31,6 +33,8 @@ type facts struct {
 	server *server
 	// nodes are the cloud's nodes; nil if the operator may not read nodes.
 	nodes []status.Node
+	// local lists the components with volumes on the disk of a node, by node.
+	local map[string][]string
 }
 
 // findingsOf gathers the facts and runs all checks.
@@ -43,8 +47,13 @@ func findingsOf(ctx context.Context, r *Run) finding.List {
 	if f.nodes, err = nodesOf(ctx, r.Direct, r.Client, cloud); err != nil {
 		return finding.List{finding.Errorf("OCA-7050", "The cloud cannot be read", "ocadm cluster status", "%w", err)}
 	}
+	var claims corev1.PersistentVolumeClaimList
+	if err := r.Client.List(ctx, &claims, client.InNamespace(cloud.Namespace)); err != nil {
+		return finding.List{finding.Errorf("OCA-7050", "The cloud cannot be read", "ocadm cluster status", "listing claims: %w", err)}
+	}
+	f.local = localVolumes(cloud, claims.Items)
 	var out finding.List
-	for _, judge := range []func(facts) finding.List{unpaused, health, certificates, nodes, pressure, way, unsaved, databases, space} {
+	for _, judge := range []func(facts) finding.List{unpaused, health, certificates, nodes, pressure, cordoned, way, unsaved, databases, space} {
 		out = append(out, judge(f)...)
 	}
 	return out
@@ -149,6 +158,38 @@ func pressure(f facts) (out finding.List) {
 	}
 	if len(soft) > 0 {
 		out = append(out, finding.Warn("OCA-7072", what, strings.Join(soft, "; "), remedy))
+	}
+	return out
+}
+
+// localVolumes returns the enabled components with volumes of the local-path provisioner, by node.
+func localVolumes(cloud *v1alpha1.OnecloudCluster, claims []corev1.PersistentVolumeClaim) map[string][]string {
+	out := map[string][]string{}
+	for i := range claims {
+		p := &claims[i]
+		name, node := component.NameOf(p), p.Annotations[volume.AnnSelectedNode]
+		runs := slices.ContainsFunc(cloud.Status.Components, func(c v1alpha1.ComponentStatus) bool { return c.Name == name && c.State != v1alpha1.Disabled })
+		mine := strings.HasPrefix(strings.TrimPrefix(p.Name, "data-"), cloud.Name+"-"+name)
+		if runs && mine && p.Annotations[volume.AnnStorageProvisioner] == "rancher.io/local-path" && !slices.Contains(out[node], name) {
+			out[node] = append(out[node], name)
+		}
+	}
+	return out
+}
+
+// cordoned refuses other images while a node accepts no new pods and has volumes of the cloud: a new pod could run nowhere, nor could the earlier one again
+// when the update reverts. Without other images, most pods stay.
+func cordoned(f facts) (out finding.List) {
+	for _, n := range f.nodes {
+		if names := f.local[n.Name]; n.Cordoned && len(names) > 0 {
+			slices.Sort(names)
+			one := finding.New("OCA-3106", "A node accepts no new pods", n.Name+" is cordoned, and volumes of "+strings.Join(names, ", ")+
+				" are on its disk: their new pods could not start", "kubectl uncordon "+n.Name+"; then try again")
+			if f.update == nil || f.update.Version == "" && f.update.ImageRepository == "" {
+				one.Severity = finding.Warning
+			}
+			out = append(out, one)
+		}
 	}
 	return out
 }

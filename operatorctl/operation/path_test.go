@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
@@ -97,5 +98,36 @@ func TestPressureAndCertificates(t *testing.T) {
 	}
 	if !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+// A volume on the disk of a cordoned node keeps its pod from starting anywhere, forward and back.
+func TestVolumesOfCordonedNodes(t *testing.T) {
+	cloud := &v1alpha1.OnecloudCluster{ObjectMeta: metav1.ObjectMeta{Name: "c"}}
+	for name, state := range map[string]v1alpha1.State{"glance": v1alpha1.Available, "etcd": v1alpha1.Available, "influxdb": v1alpha1.Disabled, "host": v1alpha1.Available} {
+		cloud.Status.Components = append(cloud.Status.Components, v1alpha1.ComponentStatus{Name: name, State: state})
+	}
+	claim := func(name, component, node, provisioner string) corev1.PersistentVolumeClaim {
+		return corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{v1alpha1.LabelComponent: component},
+			Annotations: map[string]string{"volume.kubernetes.io/selected-node": node, "volume.kubernetes.io/storage-provisioner": provisioner}}}
+	}
+	const local = "rancher.io/local-path"
+	f := facts{cloud: cloud, local: localVolumes(cloud, []corev1.PersistentVolumeClaim{
+		claim("c-glance", "glance", "a", local), claim("data-c-etcd-0", "etcd", "a", local), claim("data-c-etcd-1", "etcd", "a", local), claim("data-c-etcd-2", "etcd", "b", local),
+		claim("c-influxdb", "influxdb", "a", local), claim("d-glance", "glance", "c", local), claim("c-glance", "glance", "e", "rbd.csi.ceph.com"),
+	})}
+	for _, n := range []string{"a", "c", "d", "e"} {
+		f.nodes = append(f.nodes, status.NodeOf(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: n}, Spec: corev1.NodeSpec{Unschedulable: true}}))
+	}
+	f.nodes = append(f.nodes, status.NodeOf(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "b"}}))
+	for severity, update := range map[string]*v1alpha1.UpdateParameters{"error": {Version: "v4.0.4"}, "warning": {}} {
+		f.update = update
+		var got []string
+		for _, one := range cordoned(f) {
+			got = append(got, fmt.Sprint(one.Code, " ", one.Severity, " ", one.Cause))
+		}
+		if want := "OCA-3106 " + severity + " a is cordoned, and volumes of etcd, glance are on its disk: their new pods could not start"; !slices.Equal(got, []string{want}) {
+			t.Errorf("got %q, want %q", got, want)
+		}
 	}
 }

@@ -33,6 +33,8 @@ type Node struct {
 	Address string
 	// Created is when it joined the cluster.
 	Created time.Time
+	// Cordoned is true if the node accepts no new pods. The operator's cache does not hold that.
+	Cordoned bool
 	// Pressure lists the true conditions among MemoryPressure, DiskPressure and PIDPressure.
 	Pressure []string
 	// Joins is until when a node that has never been Ready counts as joining rather than lost; zero if it was Ready before.
@@ -53,7 +55,8 @@ var pressures = []corev1.NodeConditionType{corev1.NodeMemoryPressure, corev1.Nod
 
 // NodeOf converts a Node object. A node without a Ready condition has not reported yet and is not Ready.
 func NodeOf(o *corev1.Node) Node {
-	n := Node{Name: o.Name, Labels: o.Labels, Message: "its kubelet has not reported yet", Created: o.CreationTimestamp.Time}
+	n := Node{Name: o.Name, Labels: o.Labels, Message: "its kubelet has not reported yet", Created: o.CreationTimestamp.Time,
+		Cordoned: o.Spec.Unschedulable}
 	for _, a := range o.Status.Addresses {
 		if a.Type == corev1.NodeInternalIP {
 			n.Address = a.Address
