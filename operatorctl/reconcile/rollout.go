@@ -70,9 +70,12 @@ func lastFailed(cloud string, all []v1alpha1.OnecloudOperation) (failed *v1alpha
 	return nil
 }
 
-// later reports whether an operation ran after another one. They run one at a time. Times are in whole seconds, and an earlier operator did not set
-// Turn.
+// later reports whether an operation ran after another one. They run one at a time. Times are in whole seconds and of different clocks, but an earlier
+// operator did not set Turn.
 func later(a, b *v1alpha1.OnecloudOperation) bool {
+	if a.Status.Turn > 0 && b.Status.Turn > 0 {
+		return a.Status.Turn > b.Status.Turn
+	}
 	return cmp.Or(a.Status.Start.Compare(b.Status.Start.Time), cmp.Compare(a.Status.Turn, b.Status.Turn), a.Status.End.Compare(b.Status.End.Time)) > 0
 }
 

@@ -252,6 +252,9 @@ func TestLastFailed(t *testing.T) {
 		{"refused twice within a second", []v1alpha1.OnecloudOperation{turn(again, 3), turn(refused, 2)}, "again"},
 		{"refused twice within a second, in another order", []v1alpha1.OnecloudOperation{turn(refused, 2), turn(again, 3)}, "again"},
 		{"refused by an earlier operator", []v1alpha1.OnecloudOperation{turn(again, 1), refused}, "again"},
+		{"one that succeeds after a clock was set back", []v1alpha1.OnecloudOperation{
+			turn(op("u", v1alpha1.ActionUpdate, v1alpha1.OperationSucceeded, 2, true), 3), turn(op("ahead", v1alpha1.ActionUpdate, v1alpha1.OperationReverted, 600, true), 2),
+		}, ""},
 		{"an earlier success", []v1alpha1.OnecloudOperation{op("u", v1alpha1.ActionUpdate, v1alpha1.OperationSucceeded, 0, true), refused}, "refused"},
 	} {
 		got := ""
