@@ -85,8 +85,8 @@ func (s *server) streams(api huma.API) {
 	log := describe("stream-log", http.MethodGet, "/namespaces/{namespace}/operations/{name}/log", "operations", "Follow the log of an operation")
 	log.Description = "A message \"line\" for each line, an event of package workflow in JSON; at the end a message \"end\" with the phase of the operation. " +
 		"With follow=false it ends at once."
-	message := api.OpenAPI().Components.Schemas
-	for d, schema := range map[*huma.Operation]*huma.Schema{&events: message.Schema(reflect.TypeFor[Change](), true, "Change"), &log: {Type: huma.TypeObject}} {
+	known := api.OpenAPI().Components.Schemas
+	for d, schema := range map[*huma.Operation]*huma.Schema{&events: known.Schema(reflect.TypeFor[Change](), true, "Change"), &log: {Type: huma.TypeObject}} {
 		content := map[string]*huma.MediaType{"text/event-stream": {Schema: schema}}
 		d.Responses = map[string]*huma.Response{"200": {Description: "server-sent events; the data of each are", Content: content}}
 		d.Middlewares = huma.Middlewares{s.open.bound}
