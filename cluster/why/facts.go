@@ -13,7 +13,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/internal/kube"
@@ -38,14 +37,6 @@ func factsOf(s *Snapshot) *facts {
 	f := &facts{Snapshot: &own}
 	f.say()
 	return f
-}
-
-// foreign reports whether a pod belongs to another cloud, which is not to blame for this one, or pulls or migrates copies for an operation, which reports
-// its failure itself.
-func (s *Snapshot) foreign(p corev1.Pod) bool {
-	ofOperation := slices.ContainsFunc(p.OwnerReferences, func(r metav1.OwnerReference) bool { return r.Kind == v1alpha1.OperationKind })
-	ofCloud := p.Labels[v1alpha1.LabelName] == v1alpha1.ValueName && p.Labels[v1alpha1.LabelComponent] != ""
-	return ofOperation || ofCloud && (p.Namespace != s.Namespace || !component.OfCloud(&p, s.Name))
 }
 
 // PodUnwell reports whether a pod needs a look: it is neither ready nor done, or its containers keep failing.

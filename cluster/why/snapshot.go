@@ -16,9 +16,11 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/operatorctl/component"
 )
 
 // Format is the version of Snapshot's serialised form. Readers refuse any other.
@@ -82,3 +84,10 @@ type Log struct {
 
 // Units lists the units of a node whose journals are read.
 var Units = []string{"containerd", "kubelet"}
+
+// foreign reports whether a pod is not to blame for this cloud: it belongs to another one, or to an operation, which reports its failure itself.
+func (s *Snapshot) foreign(p corev1.Pod) bool {
+	ofOperation := slices.ContainsFunc(p.OwnerReferences, func(r metav1.OwnerReference) bool { return r.Kind == v1alpha1.OperationKind })
+	ofCloud := p.Labels[v1alpha1.LabelName] == v1alpha1.ValueName && p.Labels[v1alpha1.LabelComponent] != ""
+	return ofOperation || ofCloud && (p.Namespace != s.Namespace || !component.OfCloud(&p, s.Name))
+}
