@@ -104,12 +104,15 @@ func get(ctx context.Context, c client.Client, key client.ObjectKey) (*unstructu
 	case err == nil:
 		return u, nil
 	case meta.IsNoMatchError(err):
-		return nil, finding.Errorf("OCA-7005", "The operator is not installed in this cluster",
-			"install the operator: ocadm operator install", "%w", err)
+		return nil, notInstalled(err)
 	case apierrors.IsNotFound(err):
 		return nil, finding.Errorf("OCA-7002", fmt.Sprintf("Cloud %s not found", key), "create it: ocadm cluster create --version VERSION", "%w", err)
 	}
 	return nil, fmt.Errorf("reading cloud %s: %w", key, err)
+}
+
+func notInstalled(err error) error {
+	return finding.Errorf("OCA-7005", "The operator is not installed in this cluster", "install the operator: ocadm operator install", "%w", err)
 }
 
 // load is like get, and also returns the cloud in typed form.

@@ -248,10 +248,12 @@ func (r *Restore) accepted(ctx context.Context, c client.Client) error {
 			break
 		}
 	}
-	if apierrors.IsAlreadyExists(err) { // another cloud, in namespace default
+	switch {
+	case apierrors.IsAlreadyExists(err): // another cloud, in namespace default
 		return nil
-	}
-	if apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) || apierrors.IsForbidden(err) {
+	case meta.IsNoMatchError(err):
+		return notInstalled(err)
+	case apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) || apierrors.IsForbidden(err):
 		return finding.New("OCA-7440", fmt.Sprintf("Cloud %s cannot be created from the backup", r.Key()), err.Error(),
 			"if the backup was made by a newer ocadm, update ocadm and the operator first; it was made by "+r.contents.Header.Ocadm)
 	}

@@ -6,12 +6,17 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/internal/backup"
@@ -131,6 +136,28 @@ func TestSameServerUnderAnotherName(t *testing.T) {
 		defer a.Close()
 		if l := finding.Of(twin(t.Context(), c, key, a, to)); same != (len(l) == 1 && l[0].Code == "OCA-7409") {
 			t.Errorf("the same server %t: %v", same, l)
+		}
+	}
+}
+
+// TestAccepted checks that a restore asks the API server whether it would create the cloud.
+func TestAccepted(t *testing.T) {
+	kind := schema.GroupKind{Kind: v1alpha1.Kind}
+	for want, refusal := range map[string]error{
+		"":         apierrors.NewAlreadyExists(schema.GroupResource{}, "default"),
+		"OCA-7005": &meta.NoKindMatchError{GroupKind: kind},
+		"OCA-7440": apierrors.NewInvalid(kind, "default", nil),
+	} {
+		var in []string
+		c := fake.NewClientBuilder().WithInterceptorFuncs(interceptor.Funcs{Create: func(_ context.Context, _ client.WithWatch, o client.Object, _ ...client.CreateOption) error {
+			if in = append(in, o.GetNamespace()); len(in) == 1 {
+				return apierrors.NewNotFound(schema.GroupResource{Resource: "namespaces"}, o.GetNamespace())
+			}
+			return refusal
+		}}).Build()
+		r := &Restore{Namespace: "new", contents: &backup.Contents{Objects: []backup.Object{{Kind: v1alpha1.Kind, JSON: []byte(`{"apiVersion":"onecloud.yunion.io/v1alpha1","kind":"OnecloudCluster"}`)}}}}
+		if err := r.accepted(t.Context(), c); want == "" && err != nil || want != "" && !isCode(err, want) || !slices.Equal(in, []string{"new", "default"}) {
+			t.Errorf("%s: %v, in %v", want, err, in)
 		}
 	}
 }
