@@ -92,11 +92,12 @@ func withdrawn(cloud *v1alpha1.OnecloudCluster, all []*v1alpha1.OnecloudOperatio
 	return nil
 }
 
-// retryAfter is how long an edit waits whose update has changed the cloud and failed twice. The time doubles with each failure, up to retryAtMost.
-const retryAfter, retryAtMost = 10 * time.Minute, 24 * time.Hour
+// An edit whose update has failed twice waits that long: refusedAfter if a check refused it, retryAfter if it changed the cloud. The time doubles with each
+// failure, up to retryAtMost.
+const refusedAfter, retryAfter, retryAtMost = time.Minute, 10 * time.Minute, 24 * time.Hour
 
-// repeated returns how often an update that edits requested has changed the cloud and failed in succession, and when it may run again. A program that
-// applies a manifest again and again must not stop the services each time. all is sorted by InTurn. It is pure.
+// repeated returns how often an update that edits requested has failed in succession, and when it may run again. A program that applies a manifest again
+// and again must not stop the services each time. all is sorted by InTurn. It is pure.
 func repeated(o *v1alpha1.OnecloudOperation, all []*v1alpha1.OnecloudOperation) (failures int, again time.Time) {
 	if o.Spec.Requester != byEdit || o.Spec.Update == nil {
 		return 0, again
@@ -106,9 +107,13 @@ func repeated(o *v1alpha1.OnecloudOperation, all []*v1alpha1.OnecloudOperation) 
 		case other.Spec.Action != o.Spec.Action || other.Spec.Update == nil || other.Spec.Update.Version != o.Spec.Update.Version:
 		case phase == v1alpha1.OperationSucceeded:
 			failures = 0
-		case other.Spec.Requester == byEdit && touched(other) && (phase == v1alpha1.OperationFailed || phase == v1alpha1.OperationReverted):
+		case other.Spec.Requester == byEdit && (phase == v1alpha1.OperationFailed || phase == v1alpha1.OperationReverted):
+			wait := refusedAfter
+			if touched(other) {
+				wait = retryAfter
+			}
 			failures++
-			again = other.Status.End.Add(min(retryAtMost, retryAfter<<min(10, max(0, failures-2))))
+			again = other.Status.End.Add(min(retryAtMost, wait<<min(11, max(0, failures-2))))
 		}
 	}
 	if failures < 2 {
