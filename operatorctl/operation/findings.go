@@ -169,7 +169,7 @@ func localVolumes(cloud *v1alpha1.OnecloudCluster, claims []corev1.PersistentVol
 		p := &claims[i]
 		name, node := component.NameOf(p), p.Annotations[volume.AnnSelectedNode]
 		runs := slices.ContainsFunc(cloud.Status.Components, func(c v1alpha1.ComponentStatus) bool { return c.Name == name && c.State != v1alpha1.Disabled })
-		mine := strings.HasPrefix(strings.TrimPrefix(p.Name, "data-"), cloud.Name+"-"+name)
+		mine := component.OfCloud(p, cloud.Name) || component.OfCloud(p, "data-"+cloud.Name) // the latter of StatefulSets
 		if runs && mine && p.Annotations[volume.AnnStorageProvisioner] == "rancher.io/local-path" && !slices.Contains(out[node], name) {
 			out[node] = append(out[node], name)
 		}
