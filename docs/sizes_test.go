@@ -33,11 +33,15 @@ func TestSizes(t *testing.T) {
 	}
 }
 
-// lines counts the lines of Go in a tree without tests and generated code.
+// lines counts the lines of Go in a tree without tests, generated code and the component table: adding a component never
+// changes the limit.
 func lines(t *testing.T, tree string) (n int) {
 	t.Helper()
 	generated := regexp.MustCompile(`(?m)^// Code generated .* DO NOT EDIT\.$`)
 	err := filepath.WalkDir(tree, func(name string, e fs.DirEntry, err error) error {
+		if err == nil && e.IsDir() && strings.HasSuffix(filepath.ToSlash(name), "operatorctl/catalog") {
+			return fs.SkipDir
+		}
 		if err != nil || e.IsDir() || !strings.HasSuffix(name, ".go") || strings.HasSuffix(name, "_test.go") {
 			return err
 		}
