@@ -85,13 +85,19 @@ func newPolled(t *testing.T) *suite {
 	s.must(t, scenario.Ocadm, "node", "enable-onecloud-controller", "node2")
 	s.must(t, "kubectl", "--kubeconfig", "/etc/kubernetes/admin.conf", "-n", "onecloud", "patch", "deployment", "onecloud-operator", "--type=json",
 		"-p", `[{"op":"add","path":"/spec/template/spec/containers/0/args/-","value":"--settle=5s"}]`)
-	s.must(t, scenario.Ocadm, "cluster", "create", "--version", earlier)
-	s.must(t, "kubectl", "--kubeconfig", "/etc/kubernetes/admin.conf", "-n", "onecloud", "patch", "oc", "default", "--type=merge", "-p", without(t, asked))
-	if _, err := s.Kubectl(ctx, "-n", "onecloud", "wait", "oc/default", "--for=condition=Ready", "--timeout=600s"); err != nil {
+	s.small(t, earlier, asked...)
+	return s
+}
+
+// small creates a cloud of a release with few components, and waits for it.
+func (s *suite) small(t *testing.T, release string, components ...string) {
+	t.Helper()
+	s.must(t, scenario.Ocadm, "cluster", "create", "--version", release)
+	s.must(t, "kubectl", "--kubeconfig", "/etc/kubernetes/admin.conf", "-n", "onecloud", "patch", "oc", "default", "--type=merge", "-p", without(t, components))
+	if _, err := s.Kubectl(t.Context(), "-n", "onecloud", "wait", "oc/default", "--for=condition=Ready", "--timeout=900s"); err != nil {
 		s.explain(t)
 		t.Fatal(err)
 	}
-	return s
 }
 
 // without returns a patch that disables all components except some.
