@@ -236,3 +236,52 @@ func TestInterruptedUpload(t *testing.T) {
 		t.Errorf("%q", requests)
 	}
 }
+
+// TestRequests checks the form of requests. Tencent, Huawei and Volcengine serve buckets only below a host name of their own, and a bucket with Object Lock
+// refuses parts without a checksum.
+func TestRequests(t *testing.T) {
+	for endpoint, want := range map[string]string{
+		"cos.ap-beijing.myqcloud.com": "backups-1.cos.ap-beijing.myqcloud.com/p/a", "obs.cn-north-4.myhuaweicloud.com": "backups-1.obs.cn-north-4.myhuaweicloud.com/p/a",
+		"tos-s3-cn-beijing.volces.com": "backups-1.tos-s3-cn-beijing.volces.com/p/a", "oss-cn-hangzhou.aliyuncs.com": "backups-1.oss-cn-hangzhou.aliyuncs.com/p/a",
+		"s3.example.com": "s3.example.com/backups-1/p/a", "192.0.2.9:9000": "192.0.2.9:9000/backups-1/p/a",
+	} {
+		for _, plain := range []bool{false, true} {
+			var parts []*http.Request
+			transport := roundTripper(func(r *http.Request) (*http.Response, error) {
+				body := ""
+				if r.Body != nil {
+					_, _ = io.Copy(io.Discard, r.Body)
+				}
+				switch {
+				case r.Method == http.MethodPut:
+					parts = append(parts, r)
+				case r.URL.Query().Has("uploadId"):
+					body = "<CompleteMultipartUploadResult><Bucket>backups-1</Bucket><ETag>1</ETag></CompleteMultipartUploadResult>"
+				case r.Method == http.MethodPost:
+					body = "<InitiateMultipartUploadResult><UploadId>u</UploadId></InitiateMultipartUploadResult>"
+				}
+				return &http.Response{StatusCode: http.StatusOK, Header: http.Header{"Etag": {`"1"`}}, Body: io.NopCloser(strings.NewReader(body)), Request: r}, nil
+			})
+			store, err := NewS3(t.Context(), S3Config{Endpoint: endpoint, Plain: plain, Region: "r", Bucket: "backups-1", Prefix: "p", AccessKey: "a", SecretKey: "b", Transport: transport})
+			require.NoError(t, err)
+			f, err := store.Create(t.Context(), "a")
+			require.NoError(t, err)
+			_, err = f.Write([]byte("content"))
+			require.NoError(t, errors.Join(err, f.Commit()))
+			if len(parts) != 1 {
+				t.Fatalf("%s: %d parts", endpoint, len(parts))
+			}
+			r := parts[0]
+			if got := r.URL.Host + r.URL.Path; got != want {
+				t.Errorf("%s, plain %t: %s, want %s", endpoint, plain, got, want)
+			}
+			if r.Header.Get("Content-Md5") != "mgNkuembtIDdJeHwKEyFVQ==" || r.Header.Get("X-Amz-Content-Sha256") != "UNSIGNED-PAYLOAD" || r.ContentLength != 7 {
+				t.Errorf("%s, plain %t: %v", endpoint, plain, r.Header)
+			}
+		}
+	}
+}
+
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }

@@ -11,7 +11,9 @@ import (
 	"io"
 	"io/fs"
 	"net/http"
+	"net/url"
 	"path"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -58,6 +60,7 @@ func NewS3(ctx context.Context, cfg S3Config) (*S3, error) {
 	}
 	c, err := minio.New(cfg.Endpoint, &minio.Options{
 		Creds: credentials.NewStaticV4(cfg.AccessKey, cfg.SecretKey, ""), Secure: !cfg.Plain, Region: cfg.Region, Transport: cfg.Transport,
+		BucketLookupViaURL: lookup,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("using object store %q: %w", cfg.Endpoint, err)
@@ -73,6 +76,17 @@ func NewS3(ctx context.Context, cfg S3Config) (*S3, error) {
 		return nil, fmt.Errorf("looking for the bucket of %s: %w", s, errNoBucket)
 	}
 	return s, nil
+}
+
+// bucketInHost matches stores of Tencent, Huawei and Volcengine, which want the bucket in the name of the host. Sources: issue 7512 of grafana/mimir, issue 973
+// of rancher/backup-restore-operator, pull request 1734 of minio/minio-go. The client knows others.
+var bucketInHost = regexp.MustCompile(`\.(myqcloud\.com|tencentcos\.cn|myhuaweicloud\.(com|eu)|volces\.com)$`)
+
+func lookup(at url.URL, _ string) minio.BucketLookupType {
+	if bucketInHost.MatchString(at.Hostname()) {
+		return minio.BucketLookupDNS
+	}
+	return minio.BucketLookupAuto
 }
 
 // trust sets a transport that trusts the certificates of CA.
@@ -116,7 +130,10 @@ func (s *S3) Create(ctx context.Context, name string) (File, error) {
 		_ = s.client.RemoveIncompleteUpload(ctx, s.cfg.Bucket, s.key(name)) // Clean tries again
 	}
 	go func() {
-		_, err := s.client.PutObject(uploading, s.cfg.Bucket, s.key(name), r, -1, minio.PutObjectOptions{PartSize: s3PartSize, ContentType: "application/octet-stream"})
+		_, err := s.client.PutObject(uploading, s.cfg.Bucket, s.key(name), r, -1, minio.PutObjectOptions{
+			PartSize: s3PartSize, ContentType: "application/octet-stream",
+			SendContentMd5: true, DisableContentSha256: true, // buckets with Object Lock need the first, and not every store knows signed chunks
+		})
 		if err != nil {
 			err = fmt.Errorf("uploading %s to %s: %w", name, s, err)
 		}
