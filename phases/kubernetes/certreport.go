@@ -32,6 +32,9 @@ func ReportCertificates(h *host.Host, now time.Time) (certreport.Report, error) 
 // reported returns when a certificate is renewed, and if it cannot be, why. It is pure.
 func reported(c Certificate) certreport.Certificate {
 	out := certreport.Certificate{Name: c.Name, Ends: c.NotAfter, RenewAt: certreport.RenewAt(c.notBefore, c.NotAfter).UTC()}
+	if c.early() {
+		out.RenewAt = time.Time{}
+	}
 	lifetime := c.NotAfter.Sub(c.notBefore)
 	switch {
 	case c.State == CertificateDamaged && c.Kind == kindKubelet:

@@ -33,8 +33,8 @@ const (
 
 // Exchanged reports whether a static pod runs with its new manifest and is healthy.
 func Exchanged(ctx context.Context, h *host.Host, name string) (bool, error) {
-	same, err := sameAsStaged(h, name)
-	if err != nil || !same {
+	what, err := ExchangePlan(h, name)
+	if err != nil || what != "" {
 		return false, err
 	}
 	return settled(name, time.Time{})(ctx, h) == "", nil
@@ -57,20 +57,15 @@ func ExchangePlan(h *host.Host, name string) (string, error) {
 	return fmt.Sprintf("replace %s %s with %s", name, from, to), nil
 }
 
-func sameAsStaged(h *host.Host, name string) (bool, error) {
-	why, err := ExchangePlan(h, name)
-	return why == "" && err == nil, err
-}
-
 // Exchange replaces the manifest of a static pod with the new one, renews the certificates that it reads at startup, and waits until the new pod and the whole
 // control plane are healthy. It keeps the previous manifest for PutBack.
 func Exchange(ctx context.Context, h *host.Host, r workflow.Reporter, name, version string) error {
-	same, err := sameAsStaged(h, name)
+	what, err := ExchangePlan(h, name)
 	if err != nil {
 		return err
 	}
-	if !same {
-		if err := exchange(ctx, h, r, name); err != nil {
+	if what != "" {
+		if err := exchange(ctx, h, r, name, what); err != nil {
 			return err
 		}
 	}
@@ -88,11 +83,7 @@ func Exchange(ctx context.Context, h *host.Host, r workflow.Reporter, name, vers
 	return nil
 }
 
-func exchange(ctx context.Context, h *host.Host, r workflow.Reporter, name string) error {
-	what, err := ExchangePlan(h, name)
-	if err != nil {
-		return err
-	}
+func exchange(ctx context.Context, h *host.Host, r workflow.Reporter, name, what string) error {
 	before := path.Join(beforeDir, name+".yaml")
 	if !h.Files.Exists(before) {
 		if err := h.Files.Copy(manifest(name), before); err != nil {
@@ -105,7 +96,7 @@ func exchange(ctx context.Context, h *host.Host, r workflow.Reporter, name strin
 	if err := h.Files.Copy(path.Join(stagedDir, name+".yaml"), manifest(name)); err != nil {
 		return fmt.Errorf("replacing the manifest of %s: %w", name, err)
 	}
-	r.Changed("%s", past(what))
+	r.Changed("%s", strings.NewReplacer("replace ", "replaced ", "restart ", "restarted ").Replace(what))
 	return nil
 }
 
@@ -264,13 +255,18 @@ func newerThanManifest(ctx context.Context, h *host.Host, name string) string {
 	switch {
 	case c == nil:
 		return "it does not run"
-	case created(c).Before(st.ModTime()):
+	case created(c).Before(st.ModTime()) && st.ModTime().Before(time.Now()): // later ones are of a clock that was ahead
 		return "the kubelet has not replaced it yet"
 	}
 	return ""
 }
 
 func created(c *cri.Container) time.Time { return time.Unix(0, c.GetCreatedAt()) }
+
+// startedAfter reports whether a container started after a time. It is unknown, and thus false, if the clock was ahead when it started.
+func startedAfter(c *cri.Container, at time.Time) bool {
+	return created(c).After(at) && created(c).Before(time.Now())
+}
 
 // probeEtcd checks all members of etcd.
 func probeEtcd(ctx context.Context, h *host.Host) string {
@@ -314,16 +310,6 @@ func probeLease(name string, since time.Time) probe {
 		}
 		return ""
 	}
-}
-
-// past puts a line of a plan into the past tense.
-func past(line string) string {
-	for now, was := range map[string]string{"replace ": "replaced ", "restart ": "restarted "} {
-		if rest, ok := strings.CutPrefix(line, now); ok {
-			return was + rest
-		}
-	}
-	return line
 }
 
 // IsBack reports whether a static pod has its manifest from before the upgrade.

@@ -98,7 +98,7 @@ func Certificates(h *host.Host, now time.Time, soon time.Duration) ([]Certificat
 		left := cert.NotAfter.Sub(now)
 		c.DaysLeft, c.State = int(left.Hours()/24), CertificateValid
 		switch {
-		case left <= 0:
+		case left <= 0, now.Before(cert.NotBefore): // see early
 			c.State = CertificateExpired
 		case left < soon:
 			c.State = CertificateSoon
@@ -182,7 +182,12 @@ const (
 	makeThem    = "ocadm certs renew, on this machine, which recreates them"
 	rotateThem  = "ocadm certs rotate-ca replaces authorities, with --etcd also etcd's; for other certificates that end soon: ocadm certs renew"
 	createAgain = "back up the cloud's databases, create the cluster again, and restore: docs/backup.md"
+	// A clock may have been ahead when an authority was made.
+	waitOrCreate = "if it is not valid yet, correct the clock (timedatectl), or wait until then; otherwise " + createAgain
 )
+
+// early reports whether it is not valid yet: a clock was ahead when it was issued.
+func (c Certificate) early() bool { return c.State == CertificateExpired && c.DaysLeft > 0 }
 
 // End describes when the certificate expires.
 func (c Certificate) End() string {
@@ -191,6 +196,8 @@ func (c Certificate) End() string {
 		return "has no usable key"
 	case c.State == CertificateDamaged:
 		return "cannot be read"
+	case c.early():
+		return "is not valid before " + c.notBefore.UTC().Format(time.RFC3339)
 	}
 	return "ends " + c.NotAfter.Format(time.RFC3339)
 }
@@ -199,7 +206,7 @@ func (c Certificate) End() string {
 func Expiry(list []Certificate, node string) error {
 	for _, judged := range []struct{ state, code, title, authority string }{
 		{CertificateDamaged, "OCA-4422", "Certificates of Kubernetes cannot be read", createAgain},
-		{CertificateExpired, "OCA-4301", "Certificates of Kubernetes have expired", createAgain},
+		{CertificateExpired, "OCA-4301", "Certificates of Kubernetes have expired, or are not valid yet", waitOrCreate},
 		{CertificateSoon, "OCA-4401", "Certificates of Kubernetes expire soon", rotateThem},
 	} {
 		next := renewThem

@@ -15,7 +15,7 @@ func TestExpiry(t *testing.T) {
 		lasts time.Duration
 		code  string
 		exit  int
-	}{{-time.Hour, "OCA-4301", 43}, {10 * day, "OCA-4401", 44}, {90 * day, "", 0}} {
+	}{{-time.Hour, "OCA-4301", 43}, {10 * day, "OCA-4401", 44}, {90 * day, "", 0}, {373 * day, "OCA-4301", 43}} {
 		h := controlPlaneEnding(t, c.lasts)
 		list, err := Certificates(h, time.Now(), 30*day)
 		if err != nil || len(list) != 6 { // two leaves, the kubelet's, three CAs

@@ -109,8 +109,7 @@ func (n *Renewal) refuse(now time.Time) error {
 	n.expired = n.expired || slices.ContainsFunc(list, func(c Certificate) bool { return c.Kind == kindControlPlane && c.State == CertificateExpired })
 	for _, c := range list {
 		if c.Kind == kindAuthority && c.State == CertificateExpired {
-			return finding.New("OCA-4403", "A certificate authority has expired", c.File+" ended at "+c.NotAfter.Format(time.RFC3339),
-				createAgain)
+			return finding.New("OCA-4403", "A certificate authority has expired, or is not valid yet", c.File+" "+c.End(), waitOrCreate)
 		}
 		if !n.due(c, now) {
 			continue
@@ -141,7 +140,7 @@ func (n *Renewal) due(c Certificate, now time.Time) bool {
 	if c.State == CertificateDamaged { // the operator does not restart kubelets
 		return !n.Unattended || c.Kind != kindKubelet && !c.External
 	}
-	older := n.All && c.notBefore.Before(n.Since.Add(-backdate))
+	older := n.All && c.notBefore.Before(n.Since.Add(-backdate)) || now.Before(c.notBefore) // a clock was ahead when it was issued
 	if n.Unattended {
 		// A kubelet renews its client certificate itself, and would have to be restarted to use another.
 		return !c.External && c.File != kubeletClientPEM && (older || !now.Before(certreport.RenewAt(c.notBefore, c.NotAfter)))

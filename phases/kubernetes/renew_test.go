@@ -31,7 +31,7 @@ import (
 
 const day = 24 * time.Hour
 
-// controlPlaneEnding creates the certificates of a control plane; its leaves expire after lasts.
+// controlPlaneEnding creates the certificates of a control plane; its leaves are valid for at most a year, and expire after lasts.
 func controlPlaneEnding(t *testing.T, lasts time.Duration) *host.Host {
 	t.Helper()
 	h := fakeHost(t, nil)
@@ -58,7 +58,7 @@ func leafEnding(t *testing.T, h *host.Host, file, authority string, lasts time.D
 	ca, key, err := certs.LoadCertificateAuthority(dir, authority)
 	require.NoError(t, err)
 	cert, private, err := pkiutil.NewCertAndKey(ca, key, &pkiutil.CertConfig{EncryptionAlgorithm: c.EncryptionAlgorithmType(), NotAfter: time.Now().Add(lasts), Config: certutil.Config{
-		CommonName: file, NotBefore: time.Now().Add(-30 * day), Usages: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}, AltNames: certutil.AltNames{DNSNames: []string{"node1"}}}})
+		CommonName: file, NotBefore: time.Now().Add(max(-30*day, lasts-365*day)), Usages: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}, AltNames: certutil.AltNames{DNSNames: []string{"node1"}}}})
 	if err == nil {
 		err = pkiutil.WriteCertAndKey(dir, file, cert, private)
 	}
@@ -71,7 +71,7 @@ func kubeletEnding(t *testing.T, h *host.Host, lasts time.Duration) {
 	ca, key, err := certs.LoadCertificateAuthority(h.Files.Path(pkiDir), "ca")
 	require.NoError(t, err)
 	cert, private, err := pkiutil.NewCertAndKey(ca, key, &pkiutil.CertConfig{NotAfter: time.Now().Add(lasts), Config: certutil.Config{
-		CommonName: "system:node:node1", Organization: []string{"system:nodes"}, NotBefore: time.Now().Add(-30 * day), Usages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}})
+		CommonName: "system:node:node1", Organization: []string{"system:nodes"}, NotBefore: time.Now().Add(max(-30*day, lasts-365*day)), Usages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}})
 	require.NoError(t, err)
 	raw, err := keyutil.MarshalPrivateKeyToPEM(private)
 	require.NoError(t, err)
@@ -80,9 +80,15 @@ func kubeletEnding(t *testing.T, h *host.Host, lasts time.Duration) {
 	write(t, h, KubeletKubeconfig, "client-certificate: "+kubeletClientPEM)
 }
 
-// Expired certificates are renewed with their names, and their files are private; the second time there is nothing to do.
+// Certificates that have expired, or that a clock has dated ahead, are renewed with their names, and their files are private; the second time there is nothing to do.
 func TestRenew(t *testing.T) {
-	h := controlPlaneEnding(t, -time.Hour)
+	for name, lasts := range map[string]time.Duration{"expired": -time.Hour, "not valid yet": 373 * day} {
+		t.Run(name, func(t *testing.T) { renews(t, controlPlaneEnding(t, lasts)) })
+	}
+}
+
+func renews(t *testing.T, h *host.Host) {
+	t.Helper()
 	n, err := PlanRenewal(t.Context(), h, time.Now(), 30*day, false)
 	if err != nil || !n.expired || !n.Alone {
 		t.Fatalf("%+v, %v", n, err)
@@ -229,6 +235,9 @@ func TestRenewRefuses(t *testing.T) {
 	if _, err := PlanRenewal(t.Context(), worker, time.Now(), 30*day, false); len(finding.Of(err)) != 1 || finding.Of(err)[0].Code != "OCA-4402" {
 		t.Errorf("a worker: %v", err)
 	}
+	if _, err := PlanRenewal(t.Context(), h, time.Now().Add(-day), 30*day, false); len(finding.Of(err)) != 1 || !strings.Contains(finding.Of(err)[0].Cause, "ca.crt is not valid before 2") {
+		t.Errorf("an authority that is not valid yet: %v", err)
+	}
 	require.NoError(t, os.Remove(h.Files.Path(pkiDir+"/front-proxy-ca.key")))
 	if _, err := PlanRenewal(t.Context(), h, time.Now(), 30*day, false); len(finding.Of(err)) != 1 || finding.Of(err)[0].Code != "OCA-4404" {
 		t.Errorf("an authority elsewhere: %v", err)
@@ -255,6 +264,15 @@ func TestUnattended(t *testing.T) {
 	require.NoError(t, err)
 	if due, unable := r.Due(time.Now()), r.Unable(time.Now()); len(due) != 1 || due[0].Name != "apiserver" || len(unable) != 1 || unable[0].Name != "front-proxy-client" {
 		t.Errorf("due %v, unable %v", due, unable)
+	}
+	h = controlPlaneEnding(t, 373*day) // they are not valid yet
+	n, err = PlanUnattended(h, time.Now(), time.Time{})
+	require.NoError(t, err)
+	if lines, err = n.lines(kindControlPlane, kindKubeconfig, kindKubelet); err != nil || len(lines) != 2 || !strings.Contains(lines[0], "is not valid before 2") {
+		t.Errorf("not valid yet: %v, %v", lines, err)
+	}
+	if r, err = ReportCertificates(h, time.Now()); err != nil || len(r.Due(time.Now())) != 2 {
+		t.Errorf("not valid yet: due %v, %v", r.Due(time.Now()), err)
 	}
 }
 

@@ -252,24 +252,36 @@ func (r *runtimeOfPods) RemovePodSandbox(_ context.Context, in *cri.RemovePodSan
 	return &cri.RemovePodSandboxResponse{}, nil
 }
 
-func TestRemovePods(t *testing.T) {
+// hostForRuntime returns a host with a path that is short enough for a socket.
+func hostForRuntime(t *testing.T) *host.Host {
+	t.Helper()
 	h := fakeHost(t, nil)
-	root, err := os.MkdirTemp("", "cri") // a socket's path must be short
+	root, err := os.MkdirTemp("", "cri")
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = os.RemoveAll(root) })
 	h.Files.Root = root
-	if err := removePods(t.Context(), h, &reporter{}); err != nil {
-		t.Errorf("without a runtime: %v", err)
-	}
+	return h
+}
+
+func serveRuntime(t *testing.T, h *host.Host, rt cri.RuntimeServiceServer) {
+	t.Helper()
 	socket := h.Files.Path("/run/containerd/containerd.sock")
 	require.NoError(t, os.MkdirAll(filepath.Dir(socket), 0o700))
 	l, err := net.Listen("unix", socket)
 	require.NoError(t, err)
-	rt := &runtimeOfPods{pods: []string{"a", "b"}}
 	srv := grpc.NewServer()
 	cri.RegisterRuntimeServiceServer(srv, rt)
 	go func() { _ = srv.Serve(l) }()
 	t.Cleanup(srv.Stop)
+}
+
+func TestRemovePods(t *testing.T) {
+	h := hostForRuntime(t)
+	if err := removePods(t.Context(), h, &reporter{}); err != nil {
+		t.Errorf("without a runtime: %v", err)
+	}
+	rt := &runtimeOfPods{pods: []string{"a", "b"}}
+	serveRuntime(t, h, rt)
 	r := &reporter{}
 	require.NoError(t, removePods(t.Context(), h, r))
 	if len(rt.pods) > 0 || len(r.changed) != 1 {
@@ -277,5 +289,46 @@ func TestRemovePods(t *testing.T) {
 	}
 	if rt.killed {
 		t.Error("keepalived was killed, and leaves its address")
+	}
+}
+
+// runtimeOf is a container runtime with one container, of the scheduler.
+type runtimeOf struct {
+	cri.UnimplementedRuntimeServiceServer
+	created time.Time
+}
+
+func (r *runtimeOf) ListContainers(context.Context, *cri.ListContainersRequest) (*cri.ListContainersResponse, error) {
+	return &cri.ListContainersResponse{Containers: []*cri.Container{{
+		Id: "s", CreatedAt: r.created.UnixNano(), Labels: map[string]string{containerNameLabel: "kube-scheduler", podNameLabel: "kube-scheduler-node1"},
+	}}}, nil
+}
+
+// Neither a container that a clock has dated ahead counts as started after its files, nor a file that it has dated ahead as newer than every container.
+func TestContainersWhileAClockWasAhead(t *testing.T) {
+	const file = "/etc/kubernetes/scheduler.conf"
+	h := hostForRuntime(t)
+	h.Config.Node.Name = "node1"
+	rt := &runtimeOf{}
+	serveRuntime(t, h, rt)
+	write(t, h, file, "x")
+	write(t, h, manifest("kube-scheduler"), "x")
+	for _, c := range []struct {
+		created, written    time.Duration // ago
+		takenUp, sinceWrite bool
+	}{{2 * time.Minute, 3 * time.Minute, true, true}, {3 * time.Minute, 2 * time.Minute, false, false}, {-time.Hour, 2 * time.Minute, false, true}, {time.Minute, -time.Hour, false, true}} {
+		rt.created = time.Now().Add(-c.created)
+		for _, f := range []string{file, manifest("kube-scheduler")} {
+			at := time.Now().Add(-c.written)
+			require.NoError(t, os.Chtimes(h.Files.Path(f), at, at))
+		}
+		taken, err := TakenUp(t.Context(), h, "kube-scheduler", file)
+		require.NoError(t, err)
+		stale, err := StaleContainers(t.Context(), h, "kube-scheduler", file)
+		require.NoError(t, err)
+		why := newerThanManifest(t.Context(), h, "kube-scheduler")
+		if taken != c.takenUp || (len(stale) == 0) != c.takenUp || (why == "") != c.sinceWrite {
+			t.Errorf("created %s ago, files written %s ago: taken up %t, stale %q, %q", c.created, c.written, taken, stale, why)
+		}
 	}
 }

@@ -212,7 +212,7 @@ func staleContainers(ctx context.Context, h *host.Host, pod string, files ...str
 	list, err := systemContainers(ctx, h, &cri.ContainerStateValue{State: cri.ContainerState_CONTAINER_RUNNING})
 	at := newest(h, files...)
 	return slices.DeleteFunc(list, func(c *cri.Container) bool {
-		return c.GetLabels()[podNameLabel] != pod+"-"+h.Config.Node.Name || created(c).After(at)
+		return c.GetLabels()[podNameLabel] != pod+"-"+h.Config.Node.Name || startedAfter(c, at)
 	}), err
 }
 

@@ -145,7 +145,7 @@ func linkKubeletClient(h *host.Host, pair []byte, now time.Time) error {
 func TakenUp(ctx context.Context, h *host.Host, pod string, files ...string) (bool, error) {
 	running, err := staticContainers(ctx, h, []string{pod})
 	c := running[pod]
-	return c != nil && created(c).After(newest(h, files...)), err
+	return c != nil && startedAfter(c, newest(h, files...)), err
 }
 
 // newest returns when the newest of the files was written; it skips missing ones.
