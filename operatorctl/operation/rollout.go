@@ -10,11 +10,13 @@ import (
 	"fmt"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/internal/kube"
 	"yunion.io/x/ocadm/internal/workflow"
+	"yunion.io/x/ocadm/operatorctl/status"
 )
 
 // Every action that moves a cloud between releases does the same: hold the cloud at its release, make the next one, let the waves move. Reverting does the
@@ -78,6 +80,9 @@ func (r *Run) Until(ctx context.Context, report workflow.Reporter, what string, 
 		done, why, err := cond(cloud)
 		if done || err != nil {
 			return err
+		}
+		if d := meta.FindStatusCondition(cloud.Status.Conditions, v1alpha1.ConditionDegraded); d != nil && d.Reason == status.ReasonBlocked {
+			why += "; the operator cannot reconcile the cloud: " + d.Message
 		}
 		report.Waiting(what, why)
 		select {

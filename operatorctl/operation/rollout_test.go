@@ -23,6 +23,7 @@ import (
 	"yunion.io/x/ocadm/internal/ui"
 	"yunion.io/x/ocadm/internal/workflow"
 	"yunion.io/x/ocadm/operatorctl/catalog"
+	"yunion.io/x/ocadm/operatorctl/status"
 	"yunion.io/x/ocadm/test/require"
 )
 
@@ -274,5 +275,23 @@ func TestAgentsMayTakeLong(t *testing.T) {
 				t.Errorf("stuck at %d: %v after %s", stuck, err, time.Since(began))
 			}
 		})
+	}
+}
+
+// A wait for the reconciler says why that cannot follow: its error is nowhere else in the operation.
+func TestWaitForABlockedReconciler(t *testing.T) {
+	cloud := &v1alpha1.OnecloudCluster{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name}}
+	out := status.Of(cloud, time.Now())
+	out.Blocked("release 3 no longer exists")
+	cloud.Status = out.OnecloudClusterStatus
+	c := fake.NewClientBuilder().WithScheme(kube.Scheme()).WithObjects(cloud).WithStatusSubresource(cloud).Build()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	o := op("u", 1, v1alpha1.OperationRunning, "")
+	o.Namespace, o.Spec.Cloud = key.Namespace, key.Name
+	r := &Run{Operation: o, Means: Means{Client: c}, record: newRecord(nil, nil, o.DeepCopy())}
+	err := mover{r, workflow.Discard{}}.steer(ctx, func(*v1alpha1.Rollout) {})
+	if err == nil || !strings.Contains(err.Error(), "cannot reconcile the cloud: release 3 no longer exists") {
+		t.Error(err)
 	}
 }
