@@ -357,7 +357,7 @@ func cannotRehearse(err error) error {
 	}
 	remedy := "correct the cause; the cloud was not changed"
 	if e, ok := errors.AsType[*mysql.Error](err); ok {
-		remedy = e.Remedy()
+		remedy = cmp.Or(e.Remedy(), remedy)
 	} else if apierrors.IsForbidden(err) {
 		remedy = allowPods
 	}

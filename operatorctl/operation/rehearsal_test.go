@@ -241,7 +241,7 @@ func TestRehearsalLeavesNoDatabaseOut(t *testing.T) {
 		t.Errorf("%q, %v", names, err)
 	}
 	require.NoError(t, v.Admin.Close())
-	if _, err := rehearsable(t.Context(), v.Admin, cloud); len(finding.Of(err)) != 1 || finding.Of(err)[0].Code != "OCA-7091" {
+	if _, err := rehearsable(t.Context(), v.Admin, cloud); len(finding.Of(err)) != 1 || finding.Of(err)[0].Code != "OCA-7091" || finding.Of(err)[0].Remedy == "" {
 		t.Errorf("without a server: %v", err)
 	}
 }
