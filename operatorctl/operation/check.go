@@ -160,10 +160,11 @@ func checkRollback() Step {
 	return Step{
 		Name: "check", Short: "Check that the release is kept", ReadOnly: true, Timeout: databasesTimeout,
 		Run: func(ctx context.Context, r *Run, report workflow.Reporter) error {
-			cloud, err := r.Cloud(ctx)
-			if err != nil {
+			var f facts
+			if err := f.read(ctx, r); err != nil {
 				return err
 			}
+			cloud := f.cloud
 			revision, passed, err := choose(ctx, r.Client, r.Operation.Spec.Rollback, cloud)
 			if err != nil {
 				return err
@@ -175,8 +176,8 @@ func checkRollback() Step {
 			plan := planOf(cloud, to, passed)
 			report.Info("%s", strings.Join(plan, "; "))
 			lines, list := migratedSince(ctx, r, cloud, to)
-			list = append(list, unpaused(facts{cloud: cloud})...)
-			list = append(list, space(facts{cloud: cloud, server: serverOf(ctx, r, cloud, savedSet(to.Revision))})...)
+			f.server, f.images = serverOf(ctx, r, cloud, savedSet(to.Revision)), to.Version != cloud.Status.Release.Version
+			list = slices.Concat(list, unpaused(f), cordoned(f), space(f))
 			r.Note(func(s *v1alpha1.OnecloudOperationStatus) {
 				s.Target = &v1alpha1.RollbackTarget{Revision: to.Revision, Version: to.Version}
 				s.Plan = append(plan, bounded(lines)...)

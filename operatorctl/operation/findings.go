@@ -28,6 +28,8 @@ type facts struct {
 	cloud *v1alpha1.OnecloudCluster
 	// update holds the requested changes, or nil if the operation only checks.
 	update *v1alpha1.UpdateParameters
+	// images reports whether most pods get another image.
+	images bool
 	now    time.Time
 	// server describes the database server; nil for a cloud without one.
 	server *server
@@ -39,24 +41,33 @@ type facts struct {
 
 // findingsOf gathers the facts and runs all checks.
 func findingsOf(ctx context.Context, r *Run) finding.List {
-	cloud, err := r.Cloud(ctx)
-	if err != nil {
+	update := r.Operation.Spec.Update
+	f := facts{update: update, images: update != nil && update.Version+update.ImageRepository != "", now: time.Now()}
+	if err := f.read(ctx, r); err != nil {
 		return finding.List{finding.Errorf("OCA-7050", "The cloud cannot be read", "ocadm cluster status", "%w", err)}
 	}
-	f := facts{cloud: cloud, update: r.Operation.Spec.Update, now: time.Now(), server: serverOf(ctx, r, cloud)}
-	if f.nodes, err = nodesOf(ctx, r.Direct, r.Client, cloud); err != nil {
-		return finding.List{finding.Errorf("OCA-7050", "The cloud cannot be read", "ocadm cluster status", "%w", err)}
-	}
-	var claims corev1.PersistentVolumeClaimList
-	if err := r.Client.List(ctx, &claims, client.InNamespace(cloud.Namespace)); err != nil {
-		return finding.List{finding.Errorf("OCA-7050", "The cloud cannot be read", "ocadm cluster status", "listing claims: %w", err)}
-	}
-	f.local = localVolumes(cloud, claims.Items)
+	f.server = serverOf(ctx, r, f.cloud)
 	var out finding.List
 	for _, judge := range []func(facts) finding.List{unpaused, health, certificates, nodes, pressure, cordoned, way, unsaved, databases, space} {
 		out = append(out, judge(f)...)
 	}
 	return out
+}
+
+// read reads the cloud, its nodes, and its volumes on their disks.
+func (f *facts) read(ctx context.Context, r *Run) (err error) {
+	if f.cloud, err = r.Cloud(ctx); err != nil {
+		return err
+	}
+	if f.nodes, err = nodesOf(ctx, r.Direct, r.Client, f.cloud); err != nil {
+		return err
+	}
+	var claims corev1.PersistentVolumeClaimList
+	if err := r.Client.List(ctx, &claims, client.InNamespace(f.cloud.Namespace)); err != nil {
+		return fmt.Errorf("listing claims: %w", err)
+	}
+	f.local = localVolumes(f.cloud, claims.Items)
+	return nil
 }
 
 // unsaved judges an update without database copies.
@@ -185,7 +196,7 @@ func cordoned(f facts) (out finding.List) {
 			slices.Sort(names)
 			one := finding.New("OCA-3106", "A node accepts no new pods", n.Name+" is cordoned, and volumes of "+strings.Join(names, ", ")+
 				" are on its disk: their new pods could not start", "kubectl uncordon "+n.Name+"; then try again")
-			if f.update == nil || f.update.Version == "" && f.update.ImageRepository == "" {
+			if !f.images {
 				one.Severity = finding.Warning
 			}
 			out = append(out, one)

@@ -10,9 +10,15 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/kube"
+	"yunion.io/x/ocadm/internal/workflow"
+	"yunion.io/x/ocadm/operatorctl/release"
 	"yunion.io/x/ocadm/operatorctl/status"
+	"yunion.io/x/ocadm/test/require"
 )
 
 func TestPath(t *testing.T) {
@@ -120,14 +126,37 @@ func TestVolumesOfCordonedNodes(t *testing.T) {
 		f.nodes = append(f.nodes, status.NodeOf(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: n}, Spec: corev1.NodeSpec{Unschedulable: true}}))
 	}
 	f.nodes = append(f.nodes, status.NodeOf(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "b"}}))
-	for severity, update := range map[string]*v1alpha1.UpdateParameters{"error": {Version: "v4.0.4"}, "warning": {}} {
-		f.update = update
+	for severity, images := range map[string]bool{"error": true, "warning": false} {
+		f.images = images
 		var got []string
 		for _, one := range cordoned(f) {
 			got = append(got, fmt.Sprint(one.Code, " ", one.Severity, " ", one.Cause))
 		}
 		if want := "OCA-3106 " + severity + " a is cordoned, and volumes of etcd, glance are on its disk: their new pods could not start"; !slices.Equal(got, []string{want}) {
 			t.Errorf("got %q, want %q", got, want)
+		}
+	}
+}
+
+// A rollback to other images is refused for the same reason.
+func TestRollbackWithACordonedNode(t *testing.T) {
+	for version, refused := range map[string]bool{"v4.0.3": true, "v4.0.4": false} {
+		cloud := &v1alpha1.OnecloudCluster{ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: "c"}}
+		cloud.Status.Release = v1alpha1.ReleaseStatus{Revision: 3, Version: "v4.0.4"}
+		cloud.Status.Components = []v1alpha1.ComponentStatus{{Name: "glance", State: v1alpha1.Degraded}}
+		node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "a", Labels: map[string]string{v1alpha1.NodeRolePrefix + "controller": v1alpha1.Enable}}}
+		node.Spec.Unschedulable = true
+		claim := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: "c-glance", Labels: map[string]string{v1alpha1.LabelComponent: "glance"},
+			Annotations: map[string]string{"volume.kubernetes.io/selected-node": "a", "volume.kubernetes.io/storage-provisioner": "rancher.io/local-path"}}}
+		to := release.Release{Summary: release.Summary{Revision: 2, Version: version}, Contents: release.Contents{From: release.From{Cloud: &v1alpha1.OnecloudCluster{}}}}
+		secret, err := to.Secret(metav1.ObjectMeta{Namespace: "n", Name: "c", Labels: map[string]string{}})
+		require.NoError(t, err)
+		c := fake.NewClientBuilder().WithScheme(kube.Scheme()).WithObjects(cloud, node, claim, secret).Build()
+		o := op("r", 0, "", "")
+		o.Spec.Action, o.Spec.Rollback = v1alpha1.ActionRollback, &v1alpha1.RollbackParameters{Revision: 2}
+		err = checkRollback().Run(t.Context(), &Run{Operation: o, Means: Means{Client: c, Direct: c}, record: newRecord(nil, nil, o.DeepCopy())}, workflow.Discard{})
+		if l := finding.Of(err); (len(l) == 1 && l[0].Code == "OCA-3106") != refused || !refused && err != nil {
+			t.Errorf("to %s: %v", version, err)
 		}
 	}
 }
