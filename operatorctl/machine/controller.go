@@ -223,10 +223,14 @@ func operationsOn(ctx context.Context, c client.Reader, m *v1alpha1.OnecloudMach
 	if err := c.List(ctx, &all, client.InNamespace(m.Namespace), client.UnsafeDisableDeepCopy); err != nil {
 		return nil, 0, fmt.Errorf("listing operations: %w", err)
 	}
+	check := "" // the clocks of API servers may differ: what the status names is of this machine
+	if r := m.Status.Request; r != nil {
+		check = r.Name
+	}
 	for i := range all.Items {
 		switch op := &all.Items[i]; {
 		case op.MachineName() != m.Name:
-		case op.CreationTimestamp.Before(&m.CreationTimestamp):
+		case op.Name != m.Status.Operation && op.Name != check && op.CreationTimestamp.Before(&m.CreationTimestamp):
 			n, _ := strconv.Atoi(strings.TrimPrefix(op.Name, prefixes[op.Spec.Action]+"-"+m.Name+"-")) // one that a user has created has no number
 			former = max(former, n)
 		default:

@@ -3,6 +3,7 @@
 package machine
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -15,6 +16,7 @@ import (
 
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/internal/kube"
+	"yunion.io/x/ocadm/test/require"
 )
 
 // The Node of a machine has its name, in any namespace: the older of two machines owns it.
@@ -70,5 +72,28 @@ func TestOperationsOfFormerMachine(t *testing.T) {
 	d := decide(f)
 	if d.create == nil || d.create.Name != "check-w-2" || d.status.Request.Name != "check-w-2" {
 		t.Errorf("%+v", d.create)
+	}
+}
+
+// TestOperationsByAnotherClock checks that a machine knows its operation although the API server that created it has an earlier time than the one that created the
+// machine: it would create another operation in each reconcile until the clock reaches that time.
+func TestOperationsByAnotherClock(t *testing.T) {
+	f := ready()
+	f.machine.CreationTimestamp = metav1.NewTime(now)
+	var names []string
+	c := fake.NewClientBuilder().WithScheme(kube.Scheme()).Build()
+	for range 3 {
+		var err error
+		f.operations, f.former, err = operationsOn(t.Context(), c, f.machine)
+		require.NoError(t, err)
+		d := decide(f)
+		if d.create != nil {
+			names, d.create.CreationTimestamp = append(names, d.create.Name), metav1.NewTime(now.Add(-10*time.Second))
+			require.NoError(t, c.Create(t.Context(), d.create))
+		}
+		f.machine.Status = d.status
+	}
+	if !slices.Equal(names, []string{"join-w-1"}) {
+		t.Errorf("created %q", names)
 	}
 }
