@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/internal/wait"
 	"yunion.io/x/ocadm/operatorctl/operation"
 )
 
@@ -115,10 +116,10 @@ func (d *decision) rest(f facts, o *v1alpha1.OnecloudOperation, phase v1alpha1.M
 		}
 		return true
 	}
-	delay := firstRetry << min(s.Attempts-1, 10)
-	s.RetryAfter = metav1.NewTime(o.Status.End.Add(min(delay, lastRetry)))
-	if wait := s.RetryAfter.Sub(f.now); wait > 0 {
-		s.Phase, s.Message, d.again = phase, why+"; the operator retries automatically", wait
+	delay := min(firstRetry<<min(s.Attempts-1, 10), lastRetry)
+	s.RetryAfter = metav1.NewTime(wait.Earliest(s.RetryAfter.Time, o.Status.End.Add(delay), f.now.Add(delay))) // a clock may have been ahead when it ended
+	if left := s.RetryAfter.Sub(f.now); left > 0 {
+		s.Phase, s.Message, d.again = phase, why+"; the operator retries automatically", left
 		return true
 	}
 	return false

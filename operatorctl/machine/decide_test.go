@@ -374,3 +374,16 @@ func TestRefusal(t *testing.T) {
 		t.Error("data that replace a refused token are good until theirs is refused")
 	}
 }
+
+// A clock that was ahead when an operation ended does not delay the next attempt for as long as it was wrong.
+func TestRetryAfterAClockWasAhead(t *testing.T) {
+	f := ready(tried(v1alpha1.ActionJoinMachine, v1alpha1.OperationFailed, stepConnect, "OCA-7601", 1, -8*time.Hour))
+	for _, passed := range []time.Duration{0, 10 * time.Second, firstRetry} {
+		f.now = now.Add(passed)
+		d := decide(f)
+		if retries := passed == firstRetry; (d.create != nil) != retries || d.again != firstRetry-passed {
+			t.Errorf("after %s: %v, again in %s", passed, d.create, d.again)
+		}
+		f.machine.Status.RetryAfter = d.status.RetryAfter
+	}
+}
