@@ -55,17 +55,17 @@ func imageCauses() []Cause {
 func schedulingCauses() []Cause {
 	unschedulable := func(id, title, what, why, next, says string) Cause {
 		return Cause{ID: id, Code: "OCA-7501", Layer: Setting, Title: title, What: what, Why: why, Next: next, In: State | Message | Event,
-			Says: regexp.MustCompile(`(Unschedulable|FailedScheduling|PodsNotRunning|nodes are available).*` + says)}
+			Says: regexp.MustCompile(`(Unschedulable|FailedScheduling|PodsNotRunning|nodes are available|Pod was rejected).*` + says)}
 	}
 	return []Cause{
 		unschedulable("no-node-label", "No node has the role that a pod needs", "No node has the role that ${pod} needs", "the label of the role is missing",
 			"kubectl get nodes --show-labels; ocadm node enable-onecloud-controller NODE", `(didn't match Pod's node affinity/selector|didn't match node selector)`),
 		unschedulable("no-cpu", "The nodes have no processors left for a pod", "No node has processors left for ${pod}", "the requests of the pods add up to what the nodes have",
-			"kubectl describe nodes | grep -A8 'Allocated'; add a node, lower requests, or set spec.disableResourceManagement: true", `Insufficient cpu`),
+			"kubectl describe nodes | grep -A8 'Allocated'; add a node, lower requests, or set spec.disableResourceManagement: true", `(Insufficient|enough resource:) cpu`),
 		unschedulable("no-memory", "The nodes have no memory left for a pod", "No node has memory left for ${pod}", "the requests of the pods add up to what the nodes have",
-			"kubectl describe nodes | grep -A8 'Allocated'; add a node, lower requests, or set spec.disableResourceManagement: true", `Insufficient (memory|ephemeral-storage)`),
+			"kubectl describe nodes | grep -A8 'Allocated'; add a node, lower requests, or set spec.disableResourceManagement: true", `(Insufficient|enough resource:) (memory|ephemeral-storage)`),
 		unschedulable("too-many-pods", "The nodes accept no more pods", "The nodes accept no more pods", "each kubelet runs at most 110 pods, unless maxPods differs",
-			"add a node, or raise maxPods in /var/lib/kubelet/config.yaml", `Too many pods`),
+			"add a node, or raise maxPods in /var/lib/kubelet/config.yaml", `(Too many pods|enough resource: pods)`),
 		unschedulable("port-taken", "The ports of a pod are taken on every node", "The ports of ${pod} are taken on every node",
 			"two pods need the same port of one node, such as 80 or 443",
 			"kubectl get pods -A -o wide | grep -E 'traefik|ingress|web'", `didn't have free ports`),

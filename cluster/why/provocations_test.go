@@ -251,6 +251,18 @@ func others() []provocation {
 			s.unschedulable("default-glance", "0/3 nodes are available: 3 Insufficient memory.")
 		}},
 		{"too-many-pods", func(s *Snapshot) { s.unschedulable("default-glance", "0/3 nodes are available: 3 Too many pods.") }},
+		{"no-cpu", func(s *Snapshot) {
+			s.rejected("OutOfcpu", "Node didn't have enough resource: cpu, requested: 100, used: 3950, capacity: 4000")
+		}},
+		{"no-memory", func(s *Snapshot) {
+			s.rejected("OutOfmemory", "Node didn't have enough resource: memory, requested: 268435456, used: 8000000000, capacity: 8100000000")
+		}},
+		{"too-many-pods", func(s *Snapshot) {
+			s.rejected("OutOfpods", "Node didn't have enough resource: pods, requested: 1, used: 110, capacity: 110")
+		}},
+		{"no-node-label", func(s *Snapshot) {
+			s.rejected("NodeAffinity", "Predicate NodeAffinity failed: node(s) didn't match Pod's node affinity/selector")
+		}},
 		{"port-taken", func(s *Snapshot) {
 			s.unschedulable("default-glance", "0/3 nodes are available: 3 node(s) didn't have free ports for the requested pod ports.")
 		}},

@@ -105,6 +105,13 @@ func (s *Snapshot) unschedulable(pod, message string) {
 	p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: "Unschedulable", Message: message}}
 }
 
+// rejected makes the kubelet refuse a pod that the scheduler has given it.
+func (s *Snapshot) rejected(reason, message string) {
+	p := s.ill("default-glance", "", "")
+	p.Status = corev1.PodStatus{Phase: corev1.PodFailed, Reason: reason, Message: "Pod was rejected: " + message}
+	s.component("glance", v1alpha1.Degraded, "PodsNotRunning", "0 of 1 pods ready; "+reason+": "+p.Status.Message)
+}
+
 func (s *Snapshot) ready(node string, status corev1.ConditionStatus, reason, message string) {
 	for i := range s.Nodes {
 		if s.Nodes[i].Name == node {

@@ -191,3 +191,19 @@ func TestStarted(t *testing.T) {
 		t.Error("not all pods are ready")
 	}
 }
+
+// The kubelet rejects a pod of a DaemonSet again and again. The record of a rejected pod of a Deployment stays, and another pod takes its place.
+func TestRejectedPods(t *testing.T) {
+	const why = "Pod was rejected: Node didn't have enough resource: cpu, requested: 100, used: 3950, capacity: 4000"
+	rejected := pod(corev1.ContainerStatus{})
+	rejected.Status = corev1.PodStatus{Phase: corev1.PodFailed, Reason: "OutOfcpu", Message: why}
+	for want, o := range map[string]client.Object{"OutOfcpu: " + why: daemon(onHosts, 2, 2, 1), "": deployment(1, 1, 2, 2, 2, 1)} {
+		got := ""
+		if w := status.WorkloadOf(o, status.Seen{Pods: []corev1.Pod{rejected}, Now: t0}); len(w.Pods) > 0 {
+			got = w.Pods[0]
+		}
+		if got != want {
+			t.Errorf("%T: %q, want %q", o, got, want)
+		}
+	}
+}

@@ -117,6 +117,8 @@ func WorkloadOf(o client.Object, seen Seen) *Workload {
 			left = leaves
 		} else if trouble := Trouble(p, seen.Now); trouble != "" {
 			w.Pods = append(w.Pods, trouble)
+		} else if w.Kind == "DaemonSet" && p.Status.Phase == corev1.PodFailed && p.Status.Reason != "" { // of a Deployment, it may be an old record
+			w.Pods = append(w.Pods, p.Status.Reason+": "+p.Status.Message)
 		}
 		loops, due := looping(p, seen.Now)
 		slow, slowDue := starting(p, seen.Now)
