@@ -116,7 +116,7 @@ func why(components []v1alpha1.ComponentStatus) string {
 
 // VersionWaits reports that no operation has yet moved the cloud to the version in the spec. never is set if the operator may not run operations.
 func (c *Cloud) VersionWaits(wanted, inForce string, never bool) {
-	next := "ocadm operation list"
+	next := "ocadm operation list; if none is listed, earlier attempts have failed, and the next one waits; to try now: ocadm cluster update --version " + wanted
 	if never {
 		next = "the operator is not allowed to run operations; to grant the permission: ocadm init phase operator"
 	}

@@ -236,12 +236,13 @@ func conditions(previous []metav1.Condition, components []v1alpha1.ComponentStat
 
 // TestConditionNamesTheCloud checks that a pasted command of a condition does not act on the default cloud instead.
 func TestConditionNamesTheCloud(t *testing.T) {
-	for name, want := range map[string]string{"default": "ocadm operation list", "prod": "ocadm operation list --name prod --namespace two"} {
+	for name, want := range map[string]string{"default": "", "prod": "--name prod --namespace two "} {
 		cr := &v1alpha1.OnecloudCluster{}
 		cr.Name, cr.Namespace = name, map[string]string{"default": "onecloud", "prod": "two"}[name]
 		c := status.Of(cr, t0)
 		c.VersionWaits("v2", "v1", false)
-		if got := status.Message(c.Conditions, v1alpha1.ConditionReady); !strings.HasSuffix(got, ": "+want) {
+		got := status.Message(c.Conditions, v1alpha1.ConditionReady)
+		if list := strings.TrimSpace(": ocadm operation list " + want); !strings.Contains(got, list+"; ") || !strings.HasSuffix(got, "to try now: ocadm cluster update "+want+"--version v2") {
 			t.Errorf("%s: %q", name, got)
 		}
 	}
