@@ -167,8 +167,17 @@ func hostsFiles(h *host.Host, depots bool) (files host.FileSet, _ error) {
 	if err != nil {
 		return nil, err
 	}
+	earlier := map[string]bool{} // with other mirrors, which would stay in use
+	for _, e := range h.Ledger.Created(host.KindFile) {
+		if of := path.Base(path.Dir(e.Name)); e.Name == hostsName(of) && len(h.Config.Node.RegistryMirrors) > 0 {
+			earlier[of] = !h.Config.Node.Offline
+			if all[of] == nil {
+				all[of] = all[everyRegistry]
+			}
+		}
+	}
 	for _, of := range slices.Sorted(maps.Keys(all)) {
-		if list := all[of]; len(list) > 0 && !othersHosts(h, of) {
+		if list := all[of]; (len(list) > 0 || earlier[of]) && !othersHosts(h, of) {
 			files = append(files, host.File{Name: hostsName(of), Data: hostsFile(list, h.Config.Node.Offline, registry.Certificates(h.Files, of)), Mode: hostsMode(list)})
 		}
 	}

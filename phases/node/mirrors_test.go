@@ -182,3 +182,23 @@ func TestPathOfAMirror(t *testing.T) {
 		}
 	}
 }
+
+// A repeated run with mirrors of other registries does not leave the earlier ones in use: containerd prefers a registry's own file.
+func TestOtherMirrors(t *testing.T) {
+	m := newMachine(t)
+	m.Config.Join.Endpoint = "10.0.0.1:6443"
+	for _, set := range [][]string{{"docker.io=http://127.0.0.1:1"}, {"*=http://127.0.0.1:2"}, {"quay.io=http://127.0.0.1:3"}} {
+		m.Config.Node.RegistryMirrors = set
+		m.must(t, Units())
+		ask, err := Registries(m.Host)
+		require.NoError(t, err)
+		for _, of := range []string{"docker.io", "quay.io"} {
+			name, address, _ := strings.Cut(set[0], "=")
+			endpoints, err := ask.Endpoints(of)
+			require.NoError(t, err)
+			if mirrored := name == "*" || name == of; len(endpoints) > 1 != mirrored || mirrored && endpoints[0].Root.Scheme+"://"+endpoints[0].Root.Host != address {
+				t.Errorf("%s: %s is pulled from %+v", set, of, endpoints)
+			}
+		}
+	}
+}
