@@ -223,6 +223,18 @@ func TestNothingToMove(t *testing.T) {
 	}
 }
 
+// A clock that was ahead when the kubelet was restarted would keep the next step waiting until that time: the kubelet is restarted again.
+func TestKubeletRestartedWhileAClockWasAhead(t *testing.T) {
+	steps := Steps()
+	kubelet := steps[slices.IndexFunc(steps, func(s Step) bool { return s.Name == "kubelet" })]
+	for after, want := range map[time.Duration]bool{-time.Second: true, time.Hour: false} {
+		m := &Move{record: record{From: "10.0.0.7", To: "10.0.0.8", Restarted: time.Now().Add(after)}}
+		if done, err := kubelet.Check(t.Context(), m); err != nil || done != want {
+			t.Errorf("restarted in %s: %t, %v", after, done, err)
+		}
+	}
+}
+
 func TestStepsAreAPlan(t *testing.T) {
 	if err := workflow.Validate(Steps()); err != nil {
 		t.Error(err)

@@ -63,8 +63,10 @@ func Steps() []Step {
 		}),
 		{
 			Name: "kubelet", Short: "Restart the kubelet", Timeout: time.Minute,
-			Check: func(_ context.Context, m *Move) (bool, error) { return m.Moved() || !m.Restarted.IsZero(), nil },
-			Plan:  workflow.Says[*Move]("restart kubelet.service"),
+			Check: func(_ context.Context, m *Move) (bool, error) {
+				return m.Moved() || !m.Restarted.IsZero() && m.Restarted.Before(time.Now()), nil
+			},
+			Plan: workflow.Says[*Move]("restart kubelet.service"),
 			Run: func(ctx context.Context, m *Move, r workflow.Reporter) error {
 				at := time.Now()
 				if err := m.Host.Start(ctx, r, "kubelet", true); err != nil {
