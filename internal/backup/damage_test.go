@@ -228,9 +228,9 @@ func TestRestoreThatTheServerRefuses(t *testing.T) {
 	before := e.examine("keystone", "report")
 	table := dump.Piece{Database: "keystone", Kind: dump.Table, Name: "user", SQL: []byte("CREATE TABLE `user` (`id` int)")}
 	for want, p := range map[string]dump.Piece{
-		"ollation":           {Kind: dump.Table, Name: "t", SQL: []byte("CREATE TABLE `t` (`a` char(1)) DEFAULT CHARSET=utf8mb4 COLLATE=utf8mb4_nowhere_ci")},
-		"routine \"f\"":      {Kind: dump.Routine, Name: "f", SQL: []byte("CREATE FUNCTION f() RETURNS nothing RETURN 1")},
-		"max_allowed_packet": {Kind: dump.Rows, Name: "user", SQL: fmt.Appendf(nil, "INSERT INTO `user` (`id`) VALUES ('%s');\n", strings.Repeat("1", int(e.admin.ServerInfo().MaxAllowedPacket)))},
+		"ollation":      {Kind: dump.Table, Name: "t", SQL: []byte("CREATE TABLE `t` (`a` char(1)) DEFAULT CHARSET=utf8mb4 COLLATE=utf8mb4_nowhere_ci")},
+		"routine \"f\"": {Kind: dump.Routine, Name: "f", SQL: []byte("CREATE FUNCTION f() RETURNS nothing RETURN 1")},
+		"a row has":     {Kind: dump.Rows, Name: "user", SQL: fmt.Appendf(nil, "INSERT INTO `user` (`id`) VALUES ('%s');\n", strings.Repeat("1", int(e.admin.ServerInfo().MaxAllowedPacket)))},
 	} {
 		dir, info := Dir(t.TempDir()), Info{Name: "a" + Suffix}
 		f, err := dir.Create(t.Context(), info.Name)

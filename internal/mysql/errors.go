@@ -46,6 +46,8 @@ const (
 	Refused     Class = "Refused"
 	// Full means that the server has no space left.
 	Full Class = "Full"
+	// TooLong means that a row is larger than the packets that the server accepts.
+	TooLong Class = "TooLong"
 	// Locked means that another run holds the lock.
 	Locked Class = "Locked"
 	// Foreign means that a database or account exists and is not the cloud's; the Error wraps a NotOurs.
@@ -150,6 +152,8 @@ func (e *Error) Remedy() string {
 		return run(grant)
 	case Full:
 		return "make room in the data directory of the database server (SELECT @@datadir), or enlarge its volume"
+	case TooLong:
+		return run("SET GLOBAL max_allowed_packet = 1073741824;") + "\nand set max_allowed_packet=1G in the server's configuration"
 	case Locked:
 		return "wait for the other run to end, or stop it, then run the command again; the server releases the lock of a dead run within a minute"
 	case NeedsKeys:
@@ -232,7 +236,7 @@ var classes = map[uint16]Class{
 	1820: PasswordExpired, 1862: PasswordExpired, 1040: TooManyConnections, 1203: TooManyConnections, 1226: TooManyConnections,
 	1836: ReadOnly, 1819: WeakPassword, 3159: TLSFailed, 1759: TLSFailed,
 	1021: Full, 1114: Full, // the disk, or the tablespace
-	1115: NoCollation, 1273: NoCollation,
+	1115: NoCollation, 1273: NoCollation, 1153: TooLong,
 	1173: NeedsKeys, 3750: NeedsKeys, 3098: NeedsKeys, // the last one: group replication
 }
 

@@ -41,6 +41,7 @@ func TestServerErrors(t *testing.T) {
 		{1290, "The MySQL server is running with the --skip-grant-tables option", "", Other, "", ""},
 		{1114, "The table 'log' is full", "", Full, "", "make room"},
 		{1030, "Got error 28 \"No space left on device\" from storage engine InnoDB", "", Full, "", "make room"},
+		{1153, "Got a packet bigger than 'max_allowed_packet' bytes", "", TooLong, "", "SET GLOBAL max_allowed_packet"},
 		{1819, "Your password does not satisfy the current policy requirements", "", WeakPassword, "", "validate_password"},
 		{1040, "Too many connections", "", TooManyConnections, "", "max_connections"},
 		{1862, "Your password has expired", "", PasswordExpired, "", "ALTER USER 'root'@'%'"},

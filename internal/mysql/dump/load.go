@@ -129,7 +129,7 @@ func (l *Loader) use(ctx context.Context, database string) error {
 
 func (l *Loader) run(ctx context.Context, op string, kind Kind, statement []byte) error {
 	if l.limit > 0 && int64(len(statement)) >= l.limit {
-		return fmt.Errorf("%s: a row has %d bytes, and the server accepts %d: SET GLOBAL max_allowed_packet = %d", op, len(statement), l.limit, int64(1)<<30)
+		return l.s.admin.Fail(op, &driver.MySQLError{Number: 1153, Message: fmt.Sprintf("a row has %d bytes, and the server accepts %d", len(statement), l.limit)})
 	}
 	if l.Bare && kind == Rows {
 		return nil
