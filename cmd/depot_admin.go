@@ -66,7 +66,7 @@ func newDepotStatus(a *app) *cobra.Command {
 func depotTable(p *page, st depot.Status) {
 	var rows [][]string
 	for _, r := range st.Roots {
-		rows = append(rows, []string{cmp.Or(r.Image, r.Name), r.Since.Local().Format(time.DateTime), strconv.Itoa(r.Images), strconv.Itoa(r.Files), ui.Bytes(r.Size),
+		rows = append(rows, []string{cmp.Or(r.Image, r.Name), r.Since.UTC().Format(time.RFC3339), strconv.Itoa(r.Images), strconv.Itoa(r.Files), ui.Bytes(r.Size),
 			yesNo(r.Complete)})
 	}
 	p.table([]string{"ROOT OR IMAGE", "SINCE", "IMAGES", "FILES", "SIZE", "COMPLETE"}, rows)

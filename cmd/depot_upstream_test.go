@@ -68,15 +68,19 @@ func TestDepotsAreNotAsked(t *testing.T) {
 
 func TestDepotTable(t *testing.T) {
 	var out page
-	depotTable(&out, depot.Status{Directory: "/d", Roots: []depot.RootStatus{{Name: "pulled-a-1", Image: "r.example/a:v1", Since: time.Now(), Images: 1, Complete: true}, {Name: "bundle-1"}},
+	since := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	depotTable(&out, depot.Status{Directory: "/d", Roots: []depot.RootStatus{{Name: "pulled-a-1", Image: "r.example/a:v1", Since: since, Images: 1, Complete: true}, {Name: "bundle-1"}},
 		Wanted: []depot.Want{{Image: "r.example/b:v1"}, {Image: "r.example/c:v1", Why: "one\ntwo"}}})
 	text := out.String()
-	for _, want := range []string{"r.example/a:v1", "bundle-1", "to be copied:", "r.example/b:v1  soon", "r.example/c:v1  one; two", "/d uses"} {
+	for _, want := range []string{"r.example/a:v1   2026-01-02T03:04:05Z", "bundle-1", "to be copied:", "r.example/b:v1  soon", "r.example/c:v1  one; two", "/d uses"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("%q is missing from\n%s", want, text)
 		}
 	}
 	if strings.Contains(text, "pulled-a") {
 		t.Error(text)
+	}
+	if got := expiry(since, since.Add(-time.Hour)) + ", " + expiry(since, since.Add(time.Hour)); got != "2026-01-02T03:04:05Z (1h0m0s), expired 2026-01-02T03:04:05Z" {
+		t.Errorf("of a token: %s", got)
 	}
 }

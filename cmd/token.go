@@ -246,9 +246,9 @@ func expiry(t, now time.Time) string {
 		return "never"
 	}
 	if t.Before(now) {
-		return "expired " + t.Local().Format(time.DateTime)
+		return "expired " + t.UTC().Format(time.RFC3339)
 	}
-	return t.Local().Format(time.DateTime) + " (" + t.Sub(now).Round(time.Minute).String() + ")"
+	return t.UTC().Format(time.RFC3339) + " (" + t.Sub(now).Round(time.Minute).String() + ")"
 }
 
 func newTokenDelete(a *app, open openCluster) *cobra.Command {
