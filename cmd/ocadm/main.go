@@ -6,8 +6,10 @@ package main
 import (
 	"context"
 	"os"
+	"strings"
 
 	"yunion.io/x/ocadm/cmd"
+	"yunion.io/x/ocadm/phases/host"
 )
 
 func main() {
@@ -17,6 +19,9 @@ func main() {
 func run() int {
 	argv, err := cmd.HideSecrets(os.Args)
 	if err != nil {
+		return cmd.Fail(os.Stderr, err)
+	}
+	if err := os.Setenv("PATH", strings.Trim(os.Getenv("PATH")+":"+host.LoginPath, ":")); err != nil { // preflight looks there for what ocadm runs
 		return cmd.Fail(os.Stderr, err)
 	}
 	ctx, release := cmd.Signals(context.Background(), os.Exit)

@@ -185,9 +185,12 @@ var versionNumber = regexp.MustCompile(`\bv?(\d+\.\d+\.\d+(?:-[0-9A-Za-z.-]+)?)`
 // versionTimeout bounds a program's printing of its version. A newly written kubelet took over five seconds on a busy machine with a slow disk.
 const versionTimeout = 30 * time.Second
 
+// LoginPath is the PATH of a root login shell. That of Debian's su lacks sbin, that of sudo in the Red Hat family /usr/local.
+const LoginPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
 // LookPath returns the path of a program, searching the directories of a login shell.
 func LookPath(files Files, name string) (string, bool) {
-	for _, dir := range []string{"/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin"} {
+	for _, dir := range filepath.SplitList(LoginPath) {
 		path := filepath.Join(dir, name)
 		if st, err := files.Stat(path); err == nil && st.Mode().IsRegular() && st.Mode()&0o111 != 0 {
 			return path, true

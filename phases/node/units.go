@@ -32,7 +32,6 @@ const (
 	kubeletUnit    = "kubelet.service"
 	kubeletDropIn  = host.UnitDir + "/" + kubeletUnit + ".d/10-kubeadm.conf"
 	registriesDir  = "/etc/containerd/certs.d"
-	servicePath    = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 	unitMode       = 0o644
 )
 
@@ -71,7 +70,7 @@ func units(ctx context.Context, h *host.Host) (files host.FileSet, enable []stri
 	files = append(files, credentialFiles(h)...)
 	if !providedUnit(ctx, h, kubelet, kubeletUnit) {
 		exe := programPath(h, kubelet)
-		err = errors.Join(fill(path.Join(host.UnitDir, kubeletUnit), kubeletUnit, "{kubelet}", exe, "{path}", servicePath),
+		err = errors.Join(fill(path.Join(host.UnitDir, kubeletUnit), kubeletUnit, "{kubelet}", exe, "{path}", host.LoginPath),
 			fill(kubeletDropIn, "10-kubeadm.conf", "{kubelet}", exe))
 	}
 	if err != nil || !containerdRuns(h) {
@@ -79,7 +78,7 @@ func units(ctx context.Context, h *host.Host) (files host.FileSet, enable []stri
 	}
 	enable = append(enable, containerdUnit)
 	if !providedUnit(ctx, h, containerd, containerdUnit) {
-		err = fill(path.Join(host.UnitDir, containerdUnit), containerdUnit, "{containerd}", programPath(h, containerd), "{path}", servicePath)
+		err = fill(path.Join(host.UnitDir, containerdUnit), containerdUnit, "{containerd}", programPath(h, containerd), "{path}", host.LoginPath)
 	}
 	files = append(files, proxyFiles(h)...)
 	if err != nil || configOf(h) != configOurs {
