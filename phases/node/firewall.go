@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -220,6 +221,9 @@ func undoFirewall(ctx context.Context, h *host.Host, r workflow.Reporter) error 
 	return nil
 }
 
+// ufwFrom matches a rule that accepts everything from an address or network. ufw before 0.36.2 has no rules for VRRP alone.
+var ufwFrom = regexp.MustCompile(`^Anywhere ALLOW \d`)
+
 // UFWMissing returns the commands that let through what the node needs if ufw is active and has no such rules; none otherwise. status is the output of "ufw
 // status".
 func UFWMissing(c *config.Config, controlPlane bool, status string) []string {
@@ -246,7 +250,9 @@ func UFWMissing(c *config.Config, controlPlane bool, status string) []string {
 		need("ufw allow "+name, name+" ALLOW") // from any source that the user chose
 	}
 	for _, p := range config.Protocols(c, controlPlane) {
-		need("ufw allow proto "+p+" from any to any", "Anywhere/"+p+" ALLOW")
+		if !slices.ContainsFunc(have, ufwFrom.MatchString) {
+			need("ufw allow proto "+p+" from any to any   # before ufw 0.36.2: ufw allow from NETWORK, with that of the nodes", "Anywhere/"+p+" ALLOW")
+		}
 	}
 	if c.Addons.CNI == "none" {
 		return out

@@ -256,10 +256,12 @@ Anywhere                   ALLOW FWD   Anywhere on flannel.1
 	}
 	// A control-plane node must receive VRRP from the nodes with which it shares the virtual address. The line is from ufw 0.36.2.
 	c.Join.ControlPlane = true
-	if got := UFWMissing(c, true, status); !slices.Contains(got, "ufw allow proto vrrp from any to any") {
+	if got := UFWMissing(c, true, status); !strings.Contains(strings.Join(got, "\n"), "\nufw allow proto vrrp from any to any   # before ufw 0.36.2: ufw allow from NETWORK") {
 		t.Errorf("VRRP is not asked for: %q", got)
 	}
-	if got := UFWMissing(c, true, status+"Anywhere/vrrp              ALLOW       Anywhere/vrrp\n"); slices.ContainsFunc(got, func(line string) bool { return strings.Contains(line, "vrrp") }) {
-		t.Errorf("VRRP is let through, and still asked for: %q", got)
+	for _, line := range []string{"Anywhere/vrrp              ALLOW       Anywhere/vrrp\n", "Anywhere                   ALLOW       192.0.2.0/24\n"} {
+		if got := strings.Join(UFWMissing(c, true, status+line), "\n"); strings.Contains(got, "vrrp") {
+			t.Errorf("VRRP is let through, and still asked for: %q", got)
+		}
 	}
 }
