@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+	kubeadm "k8s.io/kubernetes/cmd/kubeadm/app/cmd"
 
 	"yunion.io/x/ocadm/cmd"
 	"yunion.io/x/ocadm/test/require"
@@ -55,7 +56,9 @@ func misquoted(top *cobra.Command, line string, whole bool) string {
 		if err != nil || sub == c {
 			break
 		}
-		c, words = sub, words[1:]
+		if c, words = sub, words[1:]; c.Name() == "kubeadm" && c.Parent() == top {
+			c = kubeadm.NewKubeadmCommand(strings.NewReader(""), io.Discard, io.Discard)
+		}
 	}
 	var args []string
 	for len(words) > 0 {

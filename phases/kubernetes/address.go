@@ -138,8 +138,7 @@ func signKubeconfig(h *host.Host, file, authority string) error {
 func signLike(h *host.Host, old *x509.Certificate, pem []byte, authority string, names []string) ([]byte, error) {
 	ca, caKey, err := certs.LoadCertificateAuthority(h.Files.Path(pkiDir), authority)
 	if err != nil {
-		return nil, finding.Errorf("OCA-4404", "The key of a certificate authority is not on this machine",
-			"ocadm kubeadm certs generate-csr, let the owner of the authority sign, and put the certificates in place", "%w", err)
+		return nil, finding.Errorf("OCA-4404", "The key of a certificate authority is not on this machine", keyElsewhere, "%w", err)
 	}
 	private, err := keyutil.ParsePrivateKeyPEM(pem)
 	if err != nil {

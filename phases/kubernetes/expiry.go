@@ -184,6 +184,8 @@ const (
 	createAgain = "back up the cloud's databases, create the cluster again, and restore: docs/backup.md"
 	// A clock may have been ahead when an authority was made.
 	waitOrCreate = "if it is not valid yet, correct the clock (timedatectl), or wait until then; otherwise " + createAgain
+	// keyElsewhere does not name "certs generate-csr" alone: it refuses the directories of a control-plane node, which have keys.
+	keyElsewhere = "put the key into " + pkiDir + " until the command has ended; or have its owner sign requests: ocadm explain OCA-4404"
 )
 
 // early reports whether it is not valid yet: a clock was ahead when it was issued.

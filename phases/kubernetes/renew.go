@@ -121,7 +121,7 @@ func (n *Renewal) refuse(now time.Time) error {
 		}
 		if c.External && !n.Unattended {
 			return finding.New("OCA-4404", "The key of a certificate authority is not on this machine", c.File+" cannot be signed here",
-				"ocadm kubeadm certs generate-csr, let the owner of the authority sign, and put the certificates in place").With(c.File)
+				keyElsewhere).With(c.File)
 		}
 	}
 	return nil
