@@ -108,8 +108,8 @@ func recordOf(ctx context.Context, c client.Client, namespace string) (dbpair.Re
 	// Either server may have the newer data, and a wrong guess would overwrite it.
 	return dbpair.Record{}, finding.New("OCA-7436", "The primary of the embedded database is not known",
 		"Lease "+namespace+"/"+dbpair.RecordName+" was deleted, and no pod is labelled as the primary",
-		"label the pod that was the primary: kubectl -n "+namespace+" label pod "+dbpair.PodName(dbpair.First)+" --overwrite "+dbpair.RoleLabel+"="+dbpair.RolePrimary+
-			", and run the command again")
+		"find the pod that was the primary, "+dbpair.PodName(dbpair.First)+" or "+dbpair.PodName(dbpair.Second)+", as ocadm explain OCA-7436 says; then kubectl -n "+
+			namespace+" label pod POD --overwrite "+dbpair.RoleLabel+"="+dbpair.RolePrimary+", and run the command again")
 }
 
 // ensurePairObjects creates the objects that are created once: the Secret, the Leases, and the ConfigMap with the redundancy.

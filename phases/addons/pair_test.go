@@ -3,6 +3,7 @@
 package addons
 
 import (
+	"strings"
 	"testing"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -44,7 +45,7 @@ func TestRecordOfPair(t *testing.T) {
 		scheme := kube.Scheme()
 		k := fake.NewClientBuilder().WithScheme(scheme).WithObjects(c.objs...).Build()
 		_, err := ensurePairObjects(t.Context(), k, namespace)
-		if f := finding.Of(err); c.code != "" && (len(f) != 1 || f[0].Code != c.code) || c.code == "" && err != nil {
+		if f := finding.Of(err); c.code != "" && (len(f) != 1 || f[0].Code != c.code || !strings.Contains(f[0].Remedy, " label pod POD ")) || c.code == "" && err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
 		l := &coordinationv1.Lease{}
