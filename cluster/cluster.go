@@ -112,7 +112,7 @@ func get(ctx context.Context, c client.Client, key client.ObjectKey) (*unstructu
 }
 
 func notInstalled(err error) error {
-	return finding.Errorf("OCA-7005", "The operator is not installed in this cluster", "install the operator: ocadm operator install", "%w", err)
+	return finding.Errorf("OCA-7005", "The operator is not installed in this cluster", finding.InstallOperator, "%w", err)
 }
 
 // load is like get, and also returns the cloud in typed form.

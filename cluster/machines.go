@@ -67,7 +67,7 @@ func noMachines(err error) error {
 	if !meta.IsNoMatchError(err) && !apierrors.IsNotFound(err) {
 		return err
 	}
-	return finding.Errorf("OCA-7610", "The operator of this cluster joins no machines", "update the operator: ocadm operator install", "%w", err)
+	return finding.Errorf("OCA-7610", "The operator of this cluster joins no machines", finding.InstallOperator, "%w", err)
 }
 
 // ReadMachines reads OnecloudMachines from YAML. The error names every invalid one, and none is returned then. namespace and cloud are defaults for

@@ -64,7 +64,7 @@ func undefined(err error) error {
 	if !meta.IsNoMatchError(err) && !apierrors.IsNotFound(err) {
 		return err
 	}
-	return finding.Errorf("OCA-7055", "The operator of this cluster runs no operations", "update the operator: ocadm operator install", "%w", err)
+	return finding.Errorf("OCA-7055", "The operator of this cluster runs no operations", finding.InstallOperator, "%w", err)
 }
 
 // LogOf returns the log of an operation, one JSON event per line.

@@ -117,7 +117,7 @@ func (u Update) operator(ctx context.Context, c client.WithWatch) ([]string, err
 	d := &appsv1.Deployment{}
 	key := client.ObjectKey{Namespace: DefaultNamespace, Name: OperatorName}
 	if err := c.Get(ctx, key, d); apierrors.IsNotFound(err) {
-		return nil, finding.Errorf("OCA-7008", "Cannot update the operator", "install it: ocadm operator install", "reading Deployment %s: %w", key, err)
+		return nil, finding.Errorf("OCA-7008", "Cannot update the operator", finding.InstallOperator, "reading Deployment %s: %w", key, err)
 	} else if err != nil {
 		return nil, fmt.Errorf("reading Deployment %s: %w", key, err)
 	}

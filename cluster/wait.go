@@ -169,7 +169,7 @@ func notReady(ctx context.Context, c client.Client, key client.ObjectKey, last S
 	err = c.Get(ctx, client.ObjectKey{Namespace: DefaultNamespace, Name: OperatorName}, d)
 	blame := func(cause, remedy string) { f.Cause, f.Remedy, f.Evidence = cause, remedy, last.Missing() }
 	if apierrors.IsNotFound(err) {
-		blame("the operator is not installed: "+err.Error(), "install it: ocadm operator install")
+		blame("the operator is not installed: "+err.Error(), finding.InstallOperator)
 		return f
 	}
 	if err != nil { // without access to the operator, report what the cloud says

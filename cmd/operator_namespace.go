@@ -92,7 +92,7 @@ func namespaces(ctx context.Context, k client.Client) ([]managedNamespace, error
 		return nil, err
 	}
 	if watched == nil {
-		return nil, finding.Errorf("OCA-7008", "Operator not found", "install it: ocadm operator install", "there is no Deployment %s/%s",
+		return nil, finding.Errorf("OCA-7008", "Operator not found", finding.InstallOperator, "there is no Deployment %s/%s",
 			operatorphase.Namespace, operatorphase.Name)
 	}
 	list := make([]managedNamespace, len(watched))

@@ -16,6 +16,7 @@ import (
 
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/internal/agentlog"
+	"yunion.io/x/ocadm/internal/finding"
 )
 
 // seenDelay is how long the operator may take to notice a change of the cloud.
@@ -25,7 +26,7 @@ func operatorCauses() []Cause {
 	return []Cause{
 		refusal("definition-missing", "OCA-7005", Operator, "The operator is not installed"),
 		{ID: "operator-missing", Code: "OCA-7530", Layer: Operator, On: string(operator), Title: "The operator's Deployment is gone",
-			Why: "the cloud exists, but nothing manages it", Next: "ocadm operator install",
+			Why: "the cloud exists, but nothing manages it", Next: finding.InstallOperator,
 			When: func(f *facts) []Hit {
 				if f.Cloud == nil || f.Refused != nil || f.operator() != nil || len(f.operatorPods()) > 0 || f.lacks("deployments") {
 					return nil
@@ -64,7 +65,7 @@ func operatorCauses() []Cause {
 				return []Hit{{On: operator, Evidence: []string{fmt.Sprintf("generation %d, observed %d", f.Cloud.Generation, f.Cloud.Status.ObservedGeneration)}}}
 			}},
 		{ID: "operator-rights", Code: "OCA-7534", Layer: Operator, Title: "The operator lacks a permission", What: "The operator lacks a permission that ${component} needs",
-			Why: "its ClusterRole belongs to another release, or was edited", Next: "ocadm operator install",
+			Why: "its ClusterRole belongs to another release, or was edited", Next: finding.InstallOperator,
 			Says: regexp.MustCompile(`is forbidden: User "system:serviceaccount:[^"]+" cannot`), In: Message},
 		{ID: "cloud-paused", Code: "OCA-7535", Layer: Setting, Warning: true, Title: "The cloud is paused",
 			Why:  "it has the annotation " + v1alpha1.AnnotationPaused + "; nothing is repaired meanwhile",

@@ -13,6 +13,9 @@ const (
 	DefaultNamespace = "onecloud"
 )
 
+// InstallOperator is the remedy for an operator that is missing or lacks permissions. "operator install" would replace the image that init chose.
+const InstallOperator = "in a cluster of ocadm init, on its first node, with the flags of init: ocadm init phase operator; in another one: ocadm operator install"
+
 // Elsewhere returns the flags for a cloud with a name or namespace other than the default. "" means the default.
 func Elsewhere(namespace, name string) string {
 	out := ""

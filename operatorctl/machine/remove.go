@@ -165,7 +165,7 @@ func IsOnlyControlPlane(ctx context.Context, c client.Reader, m *v1alpha1.Oneclo
 func elsewhere(machine string) error {
 	return finding.New("OCA-7627", "Machine "+machine+" is a control-plane node, on which the operator cannot work",
 		"this needs a Job on a control-plane node, but the operator is not allowed to create Jobs or does not run in a pod",
-		"run the operator in the cluster with its permissions: ocadm operator install")
+		finding.InstallOperator)
 }
 
 // worker returns why a step for control-plane nodes is skipped.

@@ -81,7 +81,7 @@ func turns(ctx context.Context, r *operation.Run) (due []turn, away []string, er
 func (w renewer) plan(ctx context.Context, r *operation.Run, report workflow.Reporter) error {
 	if w.image == "" {
 		return finding.New("OCA-7627", "The operator cannot work on control-plane nodes", "it is not allowed to create Jobs or does not run in a pod",
-			"run it in the cluster with its permissions: ocadm operator install; or on each control-plane node: ocadm certs renew")
+			finding.InstallOperator+"; or on each control-plane node: ocadm certs renew")
 	}
 	due, away, err := turns(ctx, r)
 	if err != nil {

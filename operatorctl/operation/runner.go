@@ -111,7 +111,7 @@ func (r Runner) create(ctx context.Context, unlocked bool) (*record, error) {
 		rec.op.Status.Plan = []string{"the operation is not recorded and does not wait for others: " + err.Error()}
 		return rec, nil
 	case meta.IsNoMatchError(err) || apierrors.IsNotFound(err) || apierrors.IsInvalid(err):
-		return nil, finding.Errorf("OCA-7055", "The operator of this cluster does not support such operations", "update the operator: ocadm operator install", "%w", err)
+		return nil, finding.Errorf("OCA-7055", "The operator of this cluster does not support such operations", finding.InstallOperator, "%w", err)
 	default:
 		return nil, fmt.Errorf("creating an operation: %w", err)
 	}

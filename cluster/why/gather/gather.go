@@ -159,7 +159,7 @@ func (g *gathering) cloud(ctx context.Context) {
 	case err == nil:
 		g.s.Cloud = &cr
 	case meta.IsNoMatchError(err):
-		f := finding.New("OCA-7005", "The operator is not installed in this cluster", "the cluster does not have the resource OnecloudCluster", "ocadm operator install")
+		f := finding.New("OCA-7005", "The operator is not installed in this cluster", "the cluster does not have the resource OnecloudCluster", finding.InstallOperator)
 		if err := g.reads(ctx); err != nil {
 			f = *refusal(err)
 		}
