@@ -73,7 +73,7 @@ func networkCauses() []Cause {
 			Why:  "/opt/cni/bin lacks it", Next: "on ${node}: ls /opt/cni/bin; run ocadm join again, which installs it",
 			Says: regexp.MustCompile(`failed to find plugin "(?P<plugin>[^"]+)"`), In: Event | State},
 		{ID: "netfilter", Code: "OCA-5108", Layer: Network, Title: "A kernel module for pod networks is missing", Why: "br_netfilter, vxlan or nf_tables cannot be used",
-			Next: "on ${node}: modprobe br_netfilter vxlan; sysctl net.bridge.bridge-nf-call-iptables", In: LogLine | Event,
+			Next: "on ${node}: modprobe -a br_netfilter vxlan nf_tables; sysctl net.bridge.bridge-nf-call-iptables", In: LogLine | Event,
 			Says: regexp.MustCompile(`bridge-nf-call-iptables.*no such file|br_netfilter|failed to (create|add) vxlanDevice|vxlan.*operation not supported`)},
 		{ID: "sandbox", Code: "OCA-5109", Layer: Network, Title: "The runtime cannot set up a pod", Why: "the network plugin or the runtime refuses it",
 			Next: "kubectl -n ${namespace} describe pod ${pod}; on ${node}: journalctl -u containerd -n 50",

@@ -41,7 +41,7 @@ func nodeCauses() []Cause {
 			Why:  "the kubelet evicts pods and accepts no new ones until there is space",
 			Next: "on ${node}: df -h / /var/lib/containerd /var/lib/kubelet; du -xh --max-depth=2 /opt /var | sort -h | tail", When: pressure(corev1.NodeDiskPressure)},
 		{ID: "node-memory-pressure", Code: "OCA-3105", Layer: Node, Title: "A node is short of memory", What: "Node ${node} is short of memory",
-			Why: "the kubelet evicts pods and accepts no new ones without requests", Next: "kubectl top pods -A --sort-by=memory; add memory or a node",
+			Why: "the kubelet evicts pods and accepts no new ones without requests", Next: "on ${node}: ps -eo rss,args --sort=-rss | head; add memory or a node",
 			When: pressure(corev1.NodeMemoryPressure)},
 		{ID: "node-pid-pressure", Code: "OCA-3105", Layer: Node, Title: "A node is short of process ids", What: "Node ${node} is short of process ids",
 			Why: "a program keeps creating processes", Next: "on ${node}: ps -eLf | awk '{print $1,$10}' | sort | uniq -c | sort -n | tail",
