@@ -55,7 +55,7 @@ func newBundleList(a *app) *cobra.Command {
 			"architectures.",
 		Example: "  ocadm bundle list ocadm.bundle\n  ocadm bundle list ocadm.bundle --arch arm64\n" +
 			"  ocadm bundle list ocadm.bundle -o json | jq -r '.images[].name'",
-		Args: arguments(cobra.ExactArgs(1)),
+		Args: cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
 			return withBundle(c.Context(), args[0], func(b *bundle.Bundle) (err error) {
 				if arch != "" {
@@ -138,7 +138,7 @@ func newBundleVerify(a *app) *cobra.Command {
 		Long: "Reads the whole bundle and verifies every checksum. It fails if anything is missing or damaged. Checksums detect damage, but not an attack:\n" +
 			"with --key, the bundle must also be signed by the owner of this public key.",
 		Example: "  ocadm bundle verify ocadm.bundle\n  ocadm bundle verify ocadm.bundle --key public.pem\n  ocadm bundle verify ocadm.bundle -o json",
-		Args:    arguments(cobra.ExactArgs(1)),
+		Args:    cobra.ExactArgs(1),
 	}, "text", func(c *cobra.Command, args []string) (v verified, err error) {
 		err = withBundle(c.Context(), args[0], func(b *bundle.Bundle) error {
 			if err := checkSignature(b, "--key", key); err != nil {

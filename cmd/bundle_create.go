@@ -75,7 +75,6 @@ func newBundleCreate(a *app, table []byte) *cobra.Command {
 
   # through mirrors
   ocadm bundle create --mirror https://mirror.example.org/files --registry-mirror docker.io=https://mirror.example.org`,
-		Args: arguments(cobra.NoArgs),
 		RunE: func(c *cobra.Command, _ []string) error {
 			cfg, err := a.loadSettings(c, config.ForInit, file)
 			if err != nil {

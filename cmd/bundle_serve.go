@@ -47,7 +47,7 @@ func newBundleServe(a *app) *cobra.Command {
 
   # on another machine, with ca.crt and token copied from the directory
   curl --cacert ca.crt -H "Authorization: Bearer $(cat token)" -O https://10.0.0.9:6444/v1/files/linux/amd64/usr/local/bin/kubectl`,
-		Args: arguments(cobra.ExactArgs(1)),
+		Args: cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
 			return withBundle(c.Context(), args[0], func(b *bundle.Bundle) error { return a.serveBundle(c.Context(), b, s) })
 		},

@@ -29,7 +29,7 @@ func newBundleDiff(a *app) *cobra.Command {
 		Long: "Lists the files and images that were added, removed or changed, and the size of a bundle that holds only what OLD lacks (bundle create\n" +
 			"--since OLD). It reads only the indexes.",
 		Example: "  ocadm bundle diff old.bundle new.bundle\n  ocadm bundle diff old.bundle new.bundle -o json | jq .size",
-		Args:    arguments(cobra.ExactArgs(2)),
+		Args:    cobra.ExactArgs(2),
 	}, "table", func(c *cobra.Command, args []string) (d bundle.Difference, err error) {
 		err = withBundle(c.Context(), args[0], func(older *bundle.Bundle) error {
 			return withBundle(c.Context(), args[1], func(newer *bundle.Bundle) (err error) {
@@ -78,7 +78,7 @@ func newBundleExtract(a *app) *cobra.Command {
 		Example: "  ocadm bundle extract ocadm.bundle --to content\n" +
 			"  ocadm bundle extract ocadm.bundle kubectl --to . --arch arm64\n" +
 			"  ocadm bundle extract ocadm.bundle registry.k8s.io/pause:3.10.2 --to . && ctr -n k8s.io images import " + imagesFile,
-		Args: arguments(cobra.MinimumNArgs(1)),
+		Args: cobra.MinimumNArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
 			return withBundle(c.Context(), args[0], func(b *bundle.Bundle) (err error) {
 				if arch != "" {

@@ -41,7 +41,6 @@ func newCertsCheck(a *app) *cobra.Command {
 		Long: "Lists the certificates, kubeconfigs and authorities of this control-plane node and of its kubelet, in order of expiry. The exit\n" +
 			"status is 0 if all are valid, 44 if one expires within --days or its file is damaged, and 43 if one has expired. It needs no API server.",
 		Example: "  ocadm certs check\n  ocadm certs check --days 90 -o json",
-		Args:    arguments(cobra.NoArgs),
 	}
 	output := addOutput(c, "table")
 	c.RunE = func(c *cobra.Command, _ []string) error {
@@ -93,7 +92,6 @@ func newCertsRenew(a *app) *cobra.Command {
 			"Authorities are not renewed. If the command is interrupted, run it again: it continues.",
 		Example: "  # show what would be renewed\n  ocadm certs renew --dry-run\n\n  ocadm certs renew\n\n  # also those that do not expire soon\n  ocadm certs renew --all --yes\n\n" +
 			"  # everything on all control-plane nodes, by the operator\n  ocadm certs renew --all-nodes",
-		Args: arguments(cobra.NoArgs),
 		RunE: func(c *cobra.Command, _ []string) error {
 			if everywhere {
 				return a.renewAllNodes(c, f, &cloud)

@@ -46,7 +46,6 @@ func newCertsRotate(a *app) *cobra.Command {
 		Example: "  # show what would be done\n  ocadm certs rotate-ca --dry-run\n\n  ocadm certs rotate-ca\n  ocadm certs rotate-ca --status\n\n" +
 			"  # the authority of etcd, too\n  ocadm certs rotate-ca --etcd\n\n" +
 			"  # when copies of admin.conf are replaced\n  ocadm certs rotate-ca --finish\n\n  # or go back\n  ocadm certs rotate-ca --revert",
-		Args: arguments(cobra.NoArgs),
 		RunE: func(c *cobra.Command, _ []string) error { return a.rotateCA(c, f, part) },
 	}
 	f.add(c)
@@ -173,7 +172,7 @@ func newCertsTake(a *app) *cobra.Command {
 			"restarts programs that do not reread them. The pods of ocadm certs rotate-ca run it; they need access to the processes of the machine\n" +
 			"and all permissions.",
 		Example: "  ocadm certs take-authorities trust --from /rotation\n  ocadm certs take-authorities sign --from /rotation --report /dev/termination-log",
-		Args:    arguments(cobra.ExactArgs(1)),
+		Args:    cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) (err error) {
 			data, err := rotation.ReadNode(from)
 			if err != nil {

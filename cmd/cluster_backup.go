@@ -56,7 +56,6 @@ func newBackupCreate(a *app) *cobra.Command {
 			"  ocadm cluster backup create --to - --recipient age1… | ssh vault 'cat >cloud.ocadm-backup'\n\n" +
 			"  # on a control-plane node, with the newest snapshot of etcd beside the backup\n" +
 			"  ocadm cluster backup create --to /mnt/backups --etcd-snapshots " + catalog.EtcdSnapshots,
-		Args: arguments(cobra.NoArgs),
 		RunE: func(c *cobra.Command, _ []string) error {
 			if err := s.fit(to); err != nil {
 				return err
@@ -144,7 +143,6 @@ func newBackupList(a *app) *cobra.Command {
 			"under the same name with the ending .ocadm-etcd; -o json also shows its time and revision.\n" + placesHelp,
 		Example: "  ocadm cluster backup list\n  ocadm cluster backup list --in /var/backups\n" +
 			"  ocadm cluster backup list --in s3://backups/cloud --s3-endpoint s3.example.com -o json",
-		Args: arguments(cobra.NoArgs),
 		RunE: func(c *cobra.Command, _ []string) error {
 			if err := s.fit(in); err != nil {
 				return err
@@ -252,7 +250,7 @@ func newBackupVerify(a *app) *cobra.Command {
 			"the server of the cloud, compares every table, and drops them. FILE is a path on this machine or s3://BUCKET/PATH/NAME.",
 		Example: "  ocadm cluster backup verify /var/backups/default-5f2c81d0-20261122T020000Z.ocadm-backup --identity key.txt\n" +
 			"  ocadm cluster backup verify s3://backups/cloud/default-5f2c81d0-20261122T020000Z.ocadm-backup --s3-endpoint s3.example.com --identity key.txt --restore",
-		Args: arguments(cobra.ExactArgs(1)),
+		Args: cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
 			if err := s.fit(args[0]); err != nil {
 				return err

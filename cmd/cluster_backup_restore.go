@@ -38,7 +38,7 @@ func newBackupRestore(a *app) *cobra.Command {
 		Example: "  ocadm cluster backup restore /var/backups/default-5f2c81d0-20261122T020000Z.ocadm-backup --identity key.txt\n" +
 			"  ocadm cluster backup restore default.ocadm-backup --identity key.txt --database-host 10.0.0.9 --database-password-file /root/mysql \\\n" +
 			"    --load-balancer-endpoint 10.0.0.20 --wait",
-		Args: arguments(cobra.ExactArgs(1)),
+		Args: cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
 			if err := s.fit(args[0], before); err != nil {
 				return err
@@ -141,7 +141,6 @@ func newBackupRun(a *app) *cobra.Command {
 		Long:    "Runs in the pods of component backup, with their service account. It reads the place, the recipients and the number to keep from spec.backup.",
 		Example: "  ocadm cluster backup run --dir /backup\n  ocadm cluster backup run --dir /backup -o table",
 		Hidden:  true,
-		Args:    arguments(cobra.NoArgs),
 		RunE: func(c *cobra.Command, _ []string) error {
 			cfg, err := operatorConfig(f.kubeconfig)
 			if err != nil {

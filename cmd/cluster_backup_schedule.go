@@ -32,7 +32,6 @@ func newBackupSchedule(a *app) *cobra.Command {
 		Example: "  ocadm cluster backup schedule --at @daily --keep 14 --recipient age1…\n" +
 			"  ocadm cluster backup schedule --to s3://backups/cloud --s3-endpoint s3.example.com\n" +
 			"  ocadm cluster backup schedule --to /srv/backups --node node1\n  ocadm cluster backup schedule --off",
-		Args: arguments(cobra.NoArgs),
 		RunE: func(c *cobra.Command, _ []string) error {
 			err := s.fit(to)
 			if err != nil {

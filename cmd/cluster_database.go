@@ -35,7 +35,6 @@ func newDatabaseStatus(a *app) *cobra.Command {
 		Long: "Shows each server of the embedded database: its node, its role, what it is doing, and its last event. The last line shows\n" +
 			"whether the database would survive the loss of a node.",
 		Example: "  ocadm cluster database status\n  ocadm cluster database status -o json | jq .redundant",
-		Args:    arguments(cobra.NoArgs),
 	}, "table", func(ctx context.Context, k client.WithWatch, _ []string) (cluster.DatabaseStatus, error) {
 		return cluster.EmbeddedDatabase(ctx, k, f.namespace)
 	}, printDatabase)
@@ -58,7 +57,6 @@ func newDatabaseAddReplica(a *app) *cobra.Command {
 			"first server restarts once, so the cloud pauses for some seconds. While both servers are in sync, a change is acknowledged when both\n" +
 			"have it, and the replica takes over by itself if the node of the primary is lost. You can repeat the command.",
 		Example: "  ocadm cluster database add-replica\n  ocadm cluster database add-replica --wait=false",
-		Args:    arguments(cobra.NoArgs),
 	}, "table", func(ctx context.Context, k client.WithWatch, _ []string) (cluster.DatabaseStatus, error) {
 		return a.addReplica(ctx, k, &f)
 	}, printDatabase)
@@ -100,7 +98,6 @@ func newDatabasePromote(a *app) *cobra.Command {
 			"primary, --force chooses the one that answers, or the one that --server names.",
 		Example: "  ocadm cluster database promote --yes\n  ocadm cluster database promote --force\n\n" +
 			"  # after etcd was restored, if both servers were the primary\n  ocadm cluster database promote --force --server ocadm-mysql-2",
-		Args: arguments(cobra.NoArgs),
 	}, "table", func(ctx context.Context, k client.WithWatch, _ []string) (cluster.DatabaseStatus, error) {
 		if server != "" && !slices.Contains(dbpair.Servers(), server) {
 			return cluster.DatabaseStatus{}, misused(fmt.Sprintf("--server is %q, but must be one of %s", server, strings.Join(dbpair.Servers(), ", ")), c.UseLine())
@@ -125,7 +122,6 @@ func newDatabaseCopy(a *app) *cobra.Command {
 		Long: "Repairs a replica that cannot continue, for example because a row to insert already exists. Its old data is kept beside the new copy, in\n" +
 			"data.kept of its volume, until the next copy. The command refuses a replica that is in sync.",
 		Example: "  ocadm cluster database copy\n  ocadm cluster database copy --timeout 2h",
-		Args:    arguments(cobra.NoArgs),
 	}, "table", func(ctx context.Context, k client.WithWatch, _ []string) (cluster.DatabaseStatus, error) {
 		return cluster.CopyDatabase(ctx, k, f.namespace, a.waiting())
 	}, printDatabase)
@@ -141,7 +137,6 @@ func newDatabaseAgent(a *app) *cobra.Command {
 		Long: "Starts and stops the database server of a pod: as the primary or as the replica, according to Lease ocadm-mysql. The pods of the\n" +
 			"embedded database run it.",
 		Example: "  ocadm cluster database agent --server ocadm-mysql\n  ocadm cluster database agent --install /agent/ocadm",
-		Args:    arguments(cobra.NoArgs),
 		RunE: func(c *cobra.Command, _ []string) error {
 			if install != "" {
 				return dbpair.Install(install)

@@ -26,7 +26,6 @@ func newClusterHistory(a *app) *cobra.Command {
 		Long: "Lists the releases of the cloud, the latest first. A release is everything that the operator rendered for the cloud at one time. The\n" +
 			"operator keeps the last ten, the last one in which every component worked, and the last one of another version.",
 		Example: "  ocadm cluster history\n  ocadm cluster history -o json | jq '.[0].why'",
-		Args:    arguments(cobra.NoArgs),
 	}, "table", func(ctx context.Context, k client.WithWatch, _ []string) ([]cluster.Release, error) {
 		return cluster.History(ctx, k, f.key())
 	}, func(p *page, list []cluster.Release) {
@@ -61,7 +60,7 @@ func newClusterDiff(a *app) *cobra.Command {
 			"or -f, what the version or the manifest would change. With one revision, it compares that release with the current one; with two, it\n" +
 			"compares both. It writes nothing, and shows no secret. The result is valid for an operator of the same version as this program.",
 		Example: "  ocadm cluster diff\n  ocadm cluster diff --version v4.0.4 -o diff\n  ocadm cluster diff -f cloud.yaml -o json\n  ocadm cluster diff 3 5",
-		Args:    arguments(cobra.MaximumNArgs(2)),
+		Args:    cobra.MaximumNArgs(2),
 		RunE: func(c *cobra.Command, args []string) error {
 			if err := checkVersion(c, p.Update.Version); err != nil {
 				return err

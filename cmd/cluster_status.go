@@ -31,7 +31,6 @@ func newClusterStatus(a *app) *cobra.Command {
 			"--watch without --wait. When --timeout ends --wait, it is 70.",
 		Example: "  ocadm cluster status\n  ocadm cluster status --wait --timeout 10m\n  ocadm cluster status --watch\n" +
 			"  ocadm cluster status -o json | jq -r '.components[] | select(.state != \"Available\") | .name'",
-		Args: arguments(cobra.NoArgs),
 		RunE: func(c *cobra.Command, _ []string) error {
 			if watch {
 				if f.output.String() == "yaml" {

@@ -21,7 +21,6 @@ func newClusterStop(a *app) *cobra.Command {
 		Long: "Pauses the operator for the cloud, and ends the pods of all services, so that nothing writes to the databases. Agents on nodes and\n" +
 			"virtual machines keep running. ocadm cluster start starts the services again.",
 		Example: "  ocadm cluster stop --yes\n  ocadm cluster start --wait",
-		Args:    arguments(cobra.NoArgs),
 		RunE: func(c *cobra.Command, _ []string) error {
 			if err := a.confirm(c, yes, "Nothing was stopped")(fmt.Sprintf("This stops all services of cloud %s", f.key())); err != nil {
 				return err
@@ -47,7 +46,6 @@ func newClusterStart(a *app) *cobra.Command {
 			"before, it is paused again. With --wait after a restore of etcd, the cloud must stay ready for a minute: until then, pods may have the\n" +
 			"status of the snapshot.",
 		Example: "  ocadm cluster start\n  ocadm cluster start --wait",
-		Args:    arguments(cobra.NoArgs),
 		RunE: func(c *cobra.Command, _ []string) error {
 			return f.withCloud(c, func(ctx context.Context, k client.WithWatch) error {
 				hold, err := cluster.Hold(ctx, k, f.key())
@@ -86,7 +84,6 @@ func newClusterMoveDatabase(a *app) *cobra.Command {
 			"other operations.",
 		Example: "  ocadm cluster move-database --database-host 10.0.0.9 --database-password-file /root/mysql --wait\n" +
 			"  ocadm cluster move-database --database-host db.example.com --database-port 3307 --database-user ocadm --database-password-file /root/mysql --yes",
-		Args: arguments(cobra.NoArgs),
 		RunE: func(c *cobra.Command, _ []string) error {
 			server, err := d.server(true)
 			if err != nil {

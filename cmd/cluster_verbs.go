@@ -32,7 +32,6 @@ func newClusterCreate(a *app) *cobra.Command {
 			"If the cloud exists, nothing changes; if it differs from the flags, the command lists the differences and fails. In another namespace\n" +
 			"(--namespace) a cloud has its own settings, and the operator gets permissions there.",
 		Example: "  ocadm cluster create --version v4.0.3 --wait\n  ocadm cluster create --version v4.0.3 --edition ee",
-		Args:    arguments(cobra.NoArgs),
 		RunE: func(c *cobra.Command, _ []string) error {
 			for _, old := range former {
 				if c.Flags().Changed(old) {
@@ -139,7 +138,6 @@ func newClusterUpdate(a *app) *cobra.Command {
 			"  ocadm cluster update\n" +
 			"  ocadm cluster update --operator-version " + version.Version + " --operator-only\n" +
 			"  ocadm cluster update --image-repository 192.168.0.1:5000/yunionio\n  ocadm cluster update --profile ha --wait",
-		Args: arguments(cobra.NoArgs),
 		RunE: func(c *cobra.Command, _ []string) error {
 			if c.Flags().Changed("disable-resource-management") {
 				u.DisableResourceManagement = &noLimits
@@ -275,7 +273,6 @@ func newClusterRollback(a *app) *cobra.Command {
 			"Without --wait, the command ends when the checks are done and the nodes have the images, and the operation continues by itself.\n" +
 			"--dry-run does not change the cloud: it names the release, runs the checks and pulls the images.",
 		Example: "  ocadm cluster rollback --dry-run\n  ocadm cluster rollback --wait\n  ocadm cluster rollback --to 3 --restore-databases --wait",
-		Args:    arguments(cobra.NoArgs),
 		RunE: func(c *cobra.Command, _ []string) error {
 			if revision < 0 {
 				return misused(fmt.Sprintf("--to %d is not a revision", revision), "ocadm cluster history")
@@ -311,7 +308,6 @@ func newClusterRCAdmin(a *app) *cobra.Command {
 			"password; the same password and the name sysadmin log in to the web console.",
 		Example: "  source <(ocadm cluster rcadmin)\n" +
 			"  (umask 077; ocadm cluster rcadmin > rc_admin)",
-		Args: arguments(cobra.NoArgs),
 	}, "shell", func(ctx context.Context, k client.WithWatch, _ []string) ([]cluster.Variable, error) {
 		return cluster.RCAdmin(ctx, k, f.key())
 	}, func(p *page, vars []cluster.Variable) { p.WriteString(cluster.Exports(vars)) })
@@ -326,7 +322,6 @@ func newClusterDelete(a *app) *cobra.Command {
 		Long: "Deletes the OnecloudCluster and waits until the operator has removed its objects. Kubernetes and the operator stay.\n" +
 			"Databases, volumes and generated passwords stay, too, unless --delete-data is given. A new cloud with the same name reuses them.",
 		Example: "  ocadm cluster delete --yes\n  ocadm cluster delete --delete-data",
-		Args:    arguments(cobra.NoArgs),
 		RunE: func(c *cobra.Command, _ []string) error {
 			if !yes {
 				question := fmt.Sprintf("Delete cloud %s and keep its data? Type its name to continue:", f.key())

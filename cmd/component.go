@@ -74,7 +74,7 @@ func newComponentUpdate(a *app) *cobra.Command {
 		Example: "  ocadm component update region --version v4.0.2 --wait\n" +
 			"  ocadm component update region --repository 192.168.0.1:5000/yunionio --version lzx-dev\n" +
 			"  ocadm component update region --follow",
-		Args: arguments(cobra.ExactArgs(1)), ValidArgsFunction: componentNames,
+		Args: cobra.ExactArgs(1), ValidArgsFunction: componentNames,
 		RunE: func(c *cobra.Command, args []string) error {
 			ref, err := componentRef(&f, args[0])
 			if err != nil {
@@ -126,7 +126,7 @@ func newComponentRestart(a *app) *cobra.Command {
 		Long: "Replaces the pods of the component one after another, so that a service with several replicas stays available. Restarting a host\n" +
 			"agent does not restart virtual machines.",
 		Example: "  ocadm component restart region --wait\n  ocadm component restart host",
-		Args:    arguments(cobra.ExactArgs(1)), ValidArgsFunction: componentNames,
+		Args:    cobra.ExactArgs(1), ValidArgsFunction: componentNames,
 		RunE: func(c *cobra.Command, args []string) error {
 			ref, err := componentRef(&f, args[0])
 			if err != nil {
@@ -160,7 +160,7 @@ func newComponentSwitch(a *app, verb string, disable bool) *cobra.Command {
 	c := &cobra.Command{
 		Use: verb + " COMPONENT", Short: short, Long: long,
 		Example: "  ocadm component " + verb + " glance\n  ocadm component " + verb + " notify --wait",
-		Args:    arguments(cobra.ExactArgs(1)), ValidArgsFunction: componentNames,
+		Args:    cobra.ExactArgs(1), ValidArgsFunction: componentNames,
 		RunE: func(c *cobra.Command, args []string) error {
 			ref, err := componentRef(&f, args[0])
 			if err != nil {

@@ -45,7 +45,7 @@ func newOptionsList(a *app, use string) *cobra.Command {
 			"into the service). Values that may be secrets are hidden.",
 		Example: "  ocadm component options list region\n  ocadm component options list region --only-set\n" +
 			"  ocadm component options list keystone -o json | jq -r '.[] | select(.source == \"you\") | .name'",
-		Args: arguments(cobra.ExactArgs(1)), ValidArgsFunction: configurableNames,
+		Args: cobra.ExactArgs(1), ValidArgsFunction: configurableNames,
 		RunE: func(c *cobra.Command, args []string) error {
 			service, err := optionsOf(args[0])
 			if err != nil {
@@ -104,7 +104,7 @@ func newOptionsUnset(a *app) *cobra.Command {
 // changesOptions completes a command that changes the options that parse reads from its arguments; a nil value removes one.
 func changesOptions(a *app, c *cobra.Command, parse func(c *cobra.Command, arg string) (key string, value *string, err error)) *cobra.Command {
 	var f cloudFlags
-	c.Args, c.ValidArgsFunction = arguments(cobra.MinimumNArgs(2)), configurableNames
+	c.Args, c.ValidArgsFunction = cobra.MinimumNArgs(2), configurableNames
 	c.RunE = func(c *cobra.Command, args []string) error {
 		if _, err := optionsOf(args[0]); err != nil {
 			return err

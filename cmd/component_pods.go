@@ -107,7 +107,7 @@ func newComponentLogs(a *app) *cobra.Command {
 		Long:  "Prints the log of one pod of the component. With --all-pods, each line starts with the name of its pod.",
 		Example: "  ocadm component logs region --follow\n  ocadm component logs host --node node2 --tail 100\n" +
 			"  ocadm component logs region --previous          # of the container that crashed",
-		Args: arguments(cobra.ExactArgs(1)),
+		Args: cobra.ExactArgs(1),
 	}, func(pod *corev1.Pod, container string, _ []string) ([]string, error) {
 		argv := []string{"logs", "pod/" + pod.Name, "-c", container}
 		if everywhere {
@@ -132,7 +132,7 @@ func newComponentExec(a *app) *cobra.Command {
 		Short:   "Run a command in a pod of a component",
 		Long:    "Runs a command in the main container of the component, in a ready pod if possible. Standard input is forwarded.",
 		Example: "  ocadm component exec climc -- climc server-list\n  ocadm component exec region -it -- sh",
-		Args:    arguments(cobra.MinimumNArgs(2)),
+		Args:    cobra.MinimumNArgs(2),
 	}, func(pod *corev1.Pod, container string, args []string) ([]string, error) {
 		return append([]string{"exec", pod.Name, "-c", container, "-i", fmt.Sprintf("--tty=%t", terminal), "--"}, args[1:]...), nil
 	})
@@ -149,7 +149,7 @@ func newComponentDebug(a *app) *cobra.Command {
 		Long: "Adds an ephemeral container to a pod of the component. It shares the process and network namespaces of the component's container.\n" +
 			"The pod does not restart. The container ends with the shell and disappears with the pod.",
 		Example: "  ocadm component debug keystone\n  ocadm component debug region --image 192.168.0.1:5000/tools/netshoot:v0.13",
-		Args:    arguments(cobra.ExactArgs(1)),
+		Args:    cobra.ExactArgs(1),
 	}, func(pod *corev1.Pod, container string, _ []string) ([]string, error) {
 		tools := image
 		if tools == "" {

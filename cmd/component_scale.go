@@ -25,7 +25,7 @@ func newComponentScale(a *app) *cobra.Command {
 		Long: "Sets replicas in the spec of the component. A component whose data has one writer has one pod; an agent has one on each node with its\n" +
 			"label. To stop a component, disable it.",
 		Example: "  ocadm component scale region 2 --wait\n  ocadm component scale region 1",
-		Args:    arguments(cobra.ExactArgs(2)), ValidArgsFunction: componentNames, //nolint:mnd // COMPONENT and REPLICAS
+		Args:    cobra.ExactArgs(2), ValidArgsFunction: componentNames, //nolint:mnd // COMPONENT and REPLICAS
 		RunE: func(c *cobra.Command, args []string) error {
 			ref, err := componentRef(&f, args[0])
 			if err != nil {

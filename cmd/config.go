@@ -31,7 +31,6 @@ func newConfigPrint(a *app) *cobra.Command {
 		Use: "print", Short: "Print a file with every setting and its default",
 		Long:    "Prints a configuration file with every setting, its description and its default. Secrets are left out.",
 		Example: "  ocadm config print\n  ocadm config print > ocadm.yaml && ocadm init --config ocadm.yaml",
-		Args:    arguments(cobra.NoArgs),
 		RunE: func(*cobra.Command, []string) error {
 			cfg := config.Default()
 			out, err := config.Print(&cfg)
@@ -52,7 +51,6 @@ func newConfigValidate(a *app) *cobra.Command {
 		Long: "Checks a configuration file as init does, or as join does with --for join, and reports every unknown key and every invalid value.\n" +
 			"OCADM_* variables override the file. Files that it names, such as the password file, must be readable.",
 		Example: "  ocadm config validate --config ocadm.yaml\n  ocadm config validate --config - --for join < ocadm.yaml",
-		Args:    arguments(cobra.NoArgs),
 		RunE: func(c *cobra.Command, _ []string) error {
 			which := config.ForInit
 			if command == "join" {
@@ -92,7 +90,6 @@ func newConfigImages(a *app) *cobra.Command {
 
   # copy them to a private registry
   ocadm config images list --onecloud-version v4.0.3 | while read i; do crane copy $i registry.example.org/yunionio/${i##*/}; done`,
-		Args: arguments(cobra.NoArgs),
 	}, "text", func(c *cobra.Command, _ []string) ([]string, error) {
 		cfg, err := a.loadSettings(c, config.ForInit, file)
 		if err != nil {

@@ -58,7 +58,6 @@ func newDepotServe(_ *app) *cobra.Command {
 			"at the API server; while the API server does not answer, it accepts a token that was valid in the last day. Everyone may read /ca.crt, the\n" +
 			"certificate of the authority. With --copy, it also copies missing images from their registries when nodes request them.",
 		Example: "  # as the static pod of init does\n  ocadm depot serve --copy\n\n  # on another port\n  ocadm depot serve --listen :7444",
-		Args:    arguments(cobra.NoArgs),
 		RunE:    func(c *cobra.Command, _ []string) error { return d.serve(c.Context()) },
 	}
 	d.flags(c.Flags())
@@ -125,7 +124,7 @@ func newDepotRenew(_ *app) *cobra.Command {
 			"separate container, so that the server cannot read the key of the authority.",
 		Example: "  # as the static pod of init does\n  ocadm depot renew node1 10.0.0.1 cloud.example.org\n\n" +
 			"  # with an authority elsewhere on the disk\n  ocadm depot renew node1 --ca-file ca.crt --ca-key-file ca.key --file serving.pem",
-		Args: arguments(cobra.MinimumNArgs(1)),
+		Args: cobra.MinimumNArgs(1),
 		RunE: func(c *cobra.Command, names []string) error {
 			i.Names = names
 			if _, err := i.Renew(time.Now()); err != nil {

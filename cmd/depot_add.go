@@ -25,7 +25,7 @@ func newDepotAdd(a *app) *cobra.Command {
 			"control-plane node. Machines of that architecture then download it from the depot, and pull the operator's image there.",
 		Example: "  # from the release's archive for arm64\n  ocadm depot add ocadm-arm64\n\n" +
 			"  # where the cloud's images have another registry\n  ocadm depot add ocadm-arm64 --name registry.example.org/cloud/ocadm:" + exampleVersion,
-		Args: arguments(cobra.ExactArgs(1)),
+		Args: cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
 			h, err := registeredHost(c.Context())
 			if err != nil {

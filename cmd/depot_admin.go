@@ -51,7 +51,6 @@ func newDepotStatus(a *app) *cobra.Command {
 			"or an image that nodes have pulled; roots share what they have in common. ocadm init phase depot repairs an incomplete root. Then it\n" +
 			"lists the images that wait to be copied from their registries, with the last error.",
 		Example: "  ocadm depot status\n  ocadm depot status -o json | jq .free",
-		Args:    arguments(cobra.NoArgs),
 	}, "table", func(c *cobra.Command, _ []string) (depot.Status, error) {
 		s, err := openDepot(directory)
 		if err != nil {
@@ -100,7 +99,6 @@ func newDepotPrune(a *app) *cobra.Command {
 			"this is its only source. The depots of other control-plane nodes follow. While an operation moves a cloud to another release, prune is\n" +
 			"refused.",
 		Example: "  ocadm depot prune --dry-run\n  ocadm depot prune -o json",
-		Args:    arguments(cobra.NoArgs),
 	}, "text", func(c *cobra.Command, _ []string) (done pruned, err error) {
 		s, err := openDepot(directory)
 		if err != nil {

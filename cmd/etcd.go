@@ -37,7 +37,6 @@ func newEtcdStatus(a *app) *cobra.Command {
 			"and its alarms. If the member of this machine does not answer, the command shows why; if its data is damaged, it also shows the last\n" +
 			"good snapshot and what restoring it would lose.",
 		Example: "  ocadm etcd status\n  ocadm etcd status -o json | jq .problems",
-		Args:    arguments(cobra.NoArgs),
 	}
 	output := addOutput(c, "table")
 	c.RunE = func(c *cobra.Command, _ []string) error {
@@ -87,7 +86,7 @@ func newEtcdSnapshot(a *app) *cobra.Command {
 			"its name. It contains every Secret of the cluster: protect it like a password. Each control-plane node also saves a snapshot every hour,\n" +
 			"and keeps the last twelve and one for each of seven days. Nothing is deleted from another DIRECTORY.",
 		Example: "  ocadm etcd snapshot\n\n  # before a risky change, on another disk\n  ocadm etcd snapshot /mnt/backup -o json",
-		Args:    arguments(cobra.MaximumNArgs(1)),
+		Args:    cobra.MaximumNArgs(1),
 	}, "text", func(c *cobra.Command, args []string) (info snapshot.Info, err error) {
 		h, err := controlPlaneHost(c.Context(), false)
 		if err != nil {
@@ -114,7 +113,6 @@ func newEtcdKeep(a *app) *cobra.Command {
 		Use: "keep", Short: "Save snapshots of etcd at a fixed interval", Hidden: true,
 		Long:    "Saves a snapshot at once if the last one is older than an interval, and one after each interval, until it is stopped.",
 		Example: "  # as the static pod does\n  ocadm etcd keep\n\n  ocadm etcd keep --every 10m",
-		Args:    arguments(cobra.NoArgs),
 		RunE: func(c *cobra.Command, _ []string) error {
 			log := slog.New(slog.NewTextHandler(a.Err, nil))
 			return etcdphase.KeepSnapshots(c.Context(), host.Files{}, endpoint, etcdphase.Dir, every, log)
@@ -132,7 +130,6 @@ func newEtcdDefrag(a *app) *cobra.Command {
 			"serves no requests, for some seconds per GiB. If a member is not healthy, the command stops and fails with OCA-4147. If etcd accepts no\n" +
 			"writes because its quota is reached (alarm NOSPACE), it first drops all old revisions, and then disarms the alarm.",
 		Example: "  ocadm etcd defrag\n  ocadm etcd defrag -o json",
-		Args:    arguments(cobra.NoArgs),
 	}
 	output := addOutput(c, "text")
 	c.RunE = func(c *cobra.Command, _ []string) error {

@@ -58,7 +58,7 @@ func newEtcdRestore(a *app) *cobra.Command {
 			"  # a snapshot that was stored with the backups\n" +
 			"  ocadm etcd restore /mnt/default-5f2c81d0-20261122T020000Z.ocadm-etcd --identity key.txt\n\n" +
 			"  # the other two of three machines are lost\n  ocadm etcd restore --from-data",
-		Args: arguments(cobra.MaximumNArgs(1)),
+		Args: cobra.MaximumNArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
 			if len(args) == 1 {
 				from.file = args[0]
@@ -218,7 +218,6 @@ func newEtcdRejoin(a *app) *cobra.Command {
 			"interrupted, run it again: it continues.",
 		Example: "  # this member's data is damaged\n  ocadm etcd rejoin\n\n" +
 			"  # a snapshot is restored on the control-plane node 10.0.0.11\n  ocadm etcd rejoin --after-restore 10.0.0.11",
-		Args: arguments(cobra.NoArgs),
 		RunE: func(c *cobra.Command, _ []string) error { return a.rejoinEtcd(c, after, f) },
 	}
 	f.add(c)

@@ -25,7 +25,6 @@ func newExecutor(a *app) *cobra.Command {
 			"is gone after --abandon-after, but not the daemons that the command started.",
 		Example: "  # as the unit of the node does\n  ocadm executor\n\n" +
 			"  # on another socket\n  ocadm executor --socket-path /run/executor-test/exec.sock",
-		Args: arguments(cobra.NoArgs),
 		RunE: func(c *cobra.Command, _ []string) error {
 			level := slog.LevelInfo
 			if a.verbosity > 0 {

@@ -21,7 +21,7 @@ func newExplain(a *app) *cobra.Command {
 		Use: "explain [CODE]", Short: "Explain the code of a finding",
 		Long:    "Explains what a code such as OCA-6002 means and what to do about it. It works offline. Without a code, it lists all codes.",
 		Example: "  ocadm explain OCA-6002\n  ocadm explain",
-		Args:    arguments(cobra.MaximumNArgs(1)),
+		Args:    cobra.MaximumNArgs(1),
 		RunE: func(_ *cobra.Command, args []string) error {
 			all := finding.Catalogue()
 			if len(args) == 0 {

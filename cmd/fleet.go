@@ -121,7 +121,6 @@ func newFleetApply(a *app) *cobra.Command {
 			"no longer in the file, and leaves them in the cluster.",
 		Example: "  ocadm fleet apply -f fleet.yaml --dry-run\n  ocadm fleet apply -f fleet.yaml --parallel 20\n" +
 			"  ocadm fleet apply -f fleet.yaml -o json | jq '.machines[] | select(.state == \"failed\")'",
-		Args: arguments(cobra.NoArgs),
 		RunE: func(c *cobra.Command, _ []string) error {
 			o, end, err := f.options(c.Context(), a, dryRun)
 			if err != nil {
@@ -185,7 +184,6 @@ func newFleetStatus(a *app) *cobra.Command {
 		Use: "status", Short: "Show the state of the machines of a file",
 		Long:    "Logs in to every machine and reads its Node from the cluster. It changes nothing, and fails unless every machine answers and is a Ready node.",
 		Example: "  ocadm fleet status -f fleet.yaml\n  ocadm fleet status -f fleet.yaml -o json | jq '.[] | select(.node != \"Ready\")'",
-		Args:    arguments(cobra.NoArgs),
 		RunE: func(c *cobra.Command, _ []string) error {
 			o, end, err := f.options(c.Context(), a, true)
 			if err != nil {
@@ -217,7 +215,6 @@ func newFleetReset(a *app) *cobra.Command {
 		Long: "Runs ocadm reset on every machine: the workers first, the first node last. The cloud is lost; volumes keep their data. A machine that\n" +
 			"fails does not stop the others. A machine of another cluster, or one on which virtual machines run, is not changed.",
 		Example: "  ocadm fleet reset -f fleet.yaml\n  ocadm fleet reset -f fleet.yaml --yes -o json",
-		Args:    arguments(cobra.NoArgs),
 		RunE: func(c *cobra.Command, _ []string) error {
 			o, end, err := f.options(c.Context(), a, false)
 			if err != nil {
@@ -243,7 +240,7 @@ func newFleetReset(a *app) *cobra.Command {
 func newFleetExample(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use: "example", Short: "Print an example file", Long: "Prints a file of a fleet with all fields and comments.",
-		Example: "  ocadm fleet example\n  ocadm fleet example >fleet.yaml", Args: arguments(cobra.NoArgs),
+		Example: "  ocadm fleet example\n  ocadm fleet example >fleet.yaml",
 		RunE: func(*cobra.Command, []string) error {
 			_, err := io.WriteString(a.Out, fleet.Example)
 			return err

@@ -31,7 +31,6 @@ func newHAStatus(a *app) *cobra.Command {
 			"cluster and its clouds: cluster DNS on one node, a database with one copy, services that run once. Run it on a control-plane node: it\n" +
 			"also works there while the virtual address does not answer, and detects if more than one machine has it.",
 		Example: "  ocadm ha status\n  ocadm ha status -o json | jq -r .holder\n  ocadm ha status -o json | jq '.problems, .notRedundant'",
-		Args:    arguments(cobra.NoArgs),
 	}, "table", func(c *cobra.Command, _ []string) (out haStatus, err error) {
 		h, err := controlPlaneHost(c.Context(), true)
 		if err != nil {
@@ -84,7 +83,6 @@ func newHAAgent(a *app) *cobra.Command {
 		Long: "Checks the API server of this node for keepalived, and writes keepalived's configuration from the settings in the cluster. The static\n" +
 			"pod ocadm-vip runs it.",
 		Example: "  ocadm ha agent --address 10.0.0.1 --node node1\n  ocadm ha agent --address 10.0.0.1 --node node1 --port 6443",
-		Args:    arguments(cobra.NoArgs),
 		RunE: func(c *cobra.Command, _ []string) error {
 			agent.Log = slog.New(slog.NewTextHandler(a.Err, nil))
 			return agent.Run(c.Context())

@@ -34,7 +34,6 @@ func newHAEnable(a *app) *cobra.Command {
 			"interrupted, run it again: it continues.",
 		Example: "  ocadm ha enable --high-availability-vip 192.0.2.100 --dry-run\n  ocadm ha enable --high-availability-vip 192.0.2.100\n\n" +
 			"  # a load balancer\n  ocadm ha enable --control-plane-endpoint kubernetes.example.org:6443",
-		Args: arguments(cobra.NoArgs),
 		RunE: func(c *cobra.Command, _ []string) error {
 			ip, err := netip.ParseAddr(address)
 			switch {

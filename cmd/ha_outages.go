@@ -50,7 +50,6 @@ func newHATest(a *app) *cobra.Command {
 		Example: "  # show which nodes would be taken down\n  ocadm ha test --dry-run\n\n  ocadm ha test\n\n  # then on node2: cut off the first node\n" +
 			"  ocadm ha test --node node1\n\n" +
 			"  ocadm ha test --yes -o json | jq .met",
-		Args: arguments(cobra.NoArgs),
 		RunE: func(c *cobra.Command, _ []string) error { return a.testHA(c, cut, f) },
 	}
 	f.add(c)
@@ -160,7 +159,7 @@ func newHAFault() *cobra.Command {
 		Long: "Breaks a part of the control-plane node for a while, as a transient unit of its systemd. The pod ocadm-ha-test runs it; it needs the\n" +
 			"processes of the machine and all permissions.",
 		Example: "  ocadm ha fault pause-etcd --for 15s\n  ocadm ha fault cut-node --for 45s",
-		Args:    arguments(cobra.ExactArgs(1)),
+		Args:    cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
 			kind := nodefault.Kind(args[0])
 			if !slices.Contains(nodefault.Kinds(), kind) || length <= 0 {

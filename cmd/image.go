@@ -83,7 +83,7 @@ func newImageSave(a *app) *cobra.Command {
 		Example: "  ocadm image save ocadm-image.tar\n" +
 			"  ocadm image save - | ssh root@node2 ctr -n k8s.io images import -\n" +
 			"  ocadm image save ocadm-image.tar --name registry.example.org/you/ocadm:dev -o json",
-		Args: arguments(cobra.ExactArgs(1)),
+		Args: cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
 			img, _, s, err := packed(program, image, false)
 			if err != nil {
@@ -134,7 +134,7 @@ func newImagePush(a *app) *cobra.Command {
 		Example: "  ocadm image push registry.example.org/you/ocadm:dev\n" +
 			"  ocadm image push registry.example.org:5000/yunionio/ocadm --insecure\n" +
 			"  ocadm image push registry.example.org/you/ocadm:arm64 --program bin/ocadm-arm64",
-		Args: arguments(cobra.ExactArgs(1)),
+		Args: cobra.ExactArgs(1),
 	}, "text", func(c *cobra.Command, args []string) (savedImage, error) {
 		img, ref, s, err := packed(program, args[0], insecure)
 		if err != nil {

@@ -46,7 +46,6 @@ func newInit(a *app) *cobra.Command {
 
   # use a configuration file
   ocadm config print > ocadm.yaml && ocadm init --config ocadm.yaml`,
-		Args: arguments(cobra.NoArgs),
 		RunE: func(c *cobra.Command, _ []string) error { return a.runPlan(c, p, f) },
 	}
 	flags := func(fs *pflag.FlagSet, f *runFlags) {

@@ -36,7 +36,7 @@ func newJoin(a *app) *cobra.Command {
 
   # join a node that runs virtual machines, without internet access
   ocadm join 10.0.0.1 --token ... --discovery-token-ca-cert-hash ... --enable-host-agent --bundle ocadm.bundle`,
-		Args: arguments(cobra.MaximumNArgs(1)),
+		Args: cobra.MaximumNArgs(1),
 		RunE: func(c *cobra.Command, _ []string) error { return a.runPlan(c, p, f) },
 	}
 	flags := func(fs *pflag.FlagSet, f *runFlags) {

@@ -14,7 +14,7 @@ import (
 // newKubeadm returns kubeadm itself as a hidden command. Package kubernetes runs it as a child process. Arguments are passed on unchanged.
 func newKubeadm(a *app) *cobra.Command {
 	return &cobra.Command{
-		Use: "kubeadm", Hidden: true, DisableFlagParsing: true,
+		Use: "kubeadm", Hidden: true, DisableFlagParsing: true, Args: cobra.ArbitraryArgs,
 		Short:   "Run the linked kubeadm",
 		Long:    "Runs the kubeadm that is linked into this program. Phases use it; you need it only for troubleshooting.",
 		Example: "  ocadm kubeadm certs check-expiration\n  ocadm kubeadm config images list",

@@ -45,7 +45,6 @@ func newMachineList(a *app) *cobra.Command {
 	return showsCloud(a, &f, &cobra.Command{
 		Use: "list", Short: "List the machines of the cloud", Long: "Lists the machines of the cloud with their phases and what they wait for.",
 		Example: "  ocadm machine list\n  ocadm machine list -o json | jq -r '.[] | select(.status.phase == \"Failed\") | .metadata.name'",
-		Args:    arguments(cobra.NoArgs),
 	}, "table", func(ctx context.Context, k client.WithWatch, _ []string) ([]cluster.Machine, error) {
 		return cluster.Machines(ctx, k, f.namespace, f.name)
 	}, machineTable)
@@ -81,7 +80,7 @@ func newMachineGet(a *app) *cobra.Command {
 		Use: "get NAME", Short: "Show a machine and its conditions",
 		Long:    "Shows the phase of a machine, its conditions, its host key, the last operation on it with its findings, and what to do next.",
 		Example: "  ocadm machine get worker-1\n  ocadm machine get worker-1 -o json | jq -r .status.failureMessage",
-		Args:    arguments(cobra.ExactArgs(1)),
+		Args:    cobra.ExactArgs(1),
 	}, "table", func(ctx context.Context, k client.WithWatch, args []string) (*cluster.Machine, error) {
 		m, err := cluster.MachineOf(ctx, k, f.named(args[0]))
 		if err == nil {
@@ -130,7 +129,7 @@ func newMachineRemove(a *app) *cobra.Command {
 			"deletes the Node. While virtual machines run there, it changes nothing, and tries again. A machine that no longer answers stays until\n" +
 			"you use --abandon: then nothing is done on the machine itself.",
 		Example: "  ocadm machine remove worker-1 --wait\n\n  # the machine is lost\n  ocadm machine remove worker-1 --abandon --yes",
-		Args:    arguments(cobra.ExactArgs(1)),
+		Args:    cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
 			what := fmt.Sprintf("This removes machine %s from the cluster, and what ocadm installed on it", args[0])
 			if abandon {
@@ -164,7 +163,7 @@ func newMachineMark(a *app, name, short, long, done string, marks func(time.Time
 	return showsCloud(a, &f, &cobra.Command{
 		Use: name + " NAME", Short: short, Long: long,
 		Example: "  ocadm machine " + name + " worker-1\n  ocadm machine " + name + " worker-1 -o json",
-		Args:    arguments(cobra.ExactArgs(1)),
+		Args:    cobra.ExactArgs(1),
 	}, "table", func(ctx context.Context, k client.WithWatch, args []string) (outcome, error) {
 		changed, err := cluster.MarkMachine(ctx, k, f.named(args[0]), marks(time.Now()))
 		action := "unchanged"
@@ -183,7 +182,7 @@ func newMachineBootstrapData(a *app) *cobra.Command {
 		Long: "Prints user data for the first boot of a machine: it downloads ocadm from the depot of the cluster, whose authority is in the data, and\n" +
 			"joins. The data contains a join token that is valid for two hours; the operator renews it until the machine has joined. Treat it as a secret.",
 		Example: "  ocadm machine bootstrap-data worker-1 >user-data\n  ocadm machine bootstrap-data worker-1 --format ignition >worker-1.ign",
-		Args:    arguments(cobra.ExactArgs(1)),
+		Args:    cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
 			return f.withCloud(c, func(ctx context.Context, k client.WithWatch) error {
 				text, err := cluster.BootstrapData(ctx, k, f.named(args[0]), format.String())

@@ -39,7 +39,7 @@ func newMachineAdd(a *app) *cobra.Command {
 		Example: "  ocadm machine add worker-1 --address 192.0.2.21 --key ~/.ssh/id_ed25519 --roles compute --wait\n" +
 			"  ocadm machine add worker-2 --address 192.0.2.22 --user debian --password-file /root/pw --host-key SHA256:...\n  ocadm machine add -f machines.yaml\n\n" +
 			"  # it boots by itself with the printed user data\n  ocadm machine add worker-3 --callback\n  ocadm machine bootstrap-data worker-3 >user-data",
-		Args: arguments(cobra.MaximumNArgs(1)),
+		Args: cobra.MaximumNArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
 			if (len(args) == 1) == (m.file != "") {
 				return misused("give either NAME and --address, or -f FILE", "ocadm machine add worker-1 --address 192.0.2.21 --key FILE")

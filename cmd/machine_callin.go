@@ -28,7 +28,6 @@ func newMachineCallIn(a *app) *cobra.Command {
 		Use: "call-in", Short: "Join this machine and report the progress", Hidden: true,
 		Long:    "Runs ocadm join with a file, forwards its events, and writes its progress to the ConfigMap of this machine, with the join token.",
 		Example: "  ocadm machine call-in --config ocadm.json --ca ca.crt --to URL\n  ocadm machine call-in --config ocadm.json --ca ca.crt --to URL --try 2",
-		Args:    arguments(cobra.NoArgs),
 		RunE: func(c *cobra.Command, _ []string) error {
 			client, err := callInClient(file, authority, to)
 			if err != nil {

@@ -42,7 +42,7 @@ func newMove(a *app) *cobra.Command {
 		Example: "  # the machine has both addresses\n  ip address add 10.0.1.5/24 dev eth0\n  ocadm move 10.0.1.5 --dry-run\n  ocadm move 10.0.1.5\n\n" +
 			"  # the control plane has moved to 10.0.1.5; on every worker\n  ocadm move --follow 10.0.1.5\n\n" +
 			"  # another virtual address\n  ocadm move --virtual-address 10.0.1.100",
-		Args: arguments(cobra.ExactArgs(1)),
+		Args: cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
 			to := args[0]
 			if ip, err := netip.ParseAddr(to); err == nil {

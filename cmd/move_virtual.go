@@ -48,7 +48,7 @@ func newMovePart(a *app) *cobra.Command {
 		Long: "Adds an address to the certificates of this node, or writes it into its files. The pod ocadm-move runs it; it needs the root\n" +
 			"file system of the machine.",
 		Example: "  ocadm move part certificates 10.0.0.100 10.0.0.200\n  ocadm move part files 10.0.0.100 10.0.0.200",
-		Args:    arguments(cobra.ExactArgs(3)),
+		Args:    cobra.ExactArgs(3),
 		RunE: func(c *cobra.Command, args []string) error {
 			if err := nodefault.Enter(); err != nil {
 				return err

@@ -39,7 +39,7 @@ func newNodeDoctor(a *app) *cobra.Command {
 			"successful registration are ignored. Doctor changes nothing. It fails if it finds an error, but not for warnings.",
 		Example: "  # on the compute node\n  ocadm node doctor\n\n  # from a control-plane node\n  ocadm node doctor node2\n\n" +
 			"  # for a script\n  ocadm node doctor node2 -o json | jq -r '.findings[].code'",
-		Args: arguments(cobra.MaximumNArgs(1)),
+		Args: cobra.MaximumNArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
 			if len(args) == 0 {
 				e, err := examineHere(c.Context(), rootfs)

@@ -40,7 +40,7 @@ func newNodeRemove(a *app) *cobra.Command {
 		Example: "  # show what is on the node, and what would be done\n  ocadm node remove node3 --dry-run\n\n  ocadm node remove node3\n\n" +
 			"  # delete its volumes, too\n  ocadm node remove node3 --delete-volumes --yes\n\n" +
 			"  # its join did not complete: etcd has only its address\n  ocadm node remove 10.0.0.7",
-		Args: arguments(cobra.ExactArgs(1)),
+		Args: cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error { return a.removeNode(c, args[0], volumes, f) },
 	}
 	f.add(c)

@@ -47,7 +47,6 @@ func newOperationList(a *app) *cobra.Command {
 		Use: "list", Short: "List the operations of the cloud",
 		Long:    "Lists the operations of the cloud, the latest first.",
 		Example: "  ocadm operation list\n  ocadm operation list -o json | jq -r '.[0].status.phase'",
-		Args:    arguments(cobra.NoArgs),
 	}, "table", func(ctx context.Context, k client.WithWatch, _ []string) ([]cluster.Operation, error) {
 		return cluster.Operations(ctx, k, f.namespace, f.name)
 	}, operationTable)
@@ -72,7 +71,7 @@ func newOperationShow(a *app) *cobra.Command {
 		Use: "show NAME", Short: "Show the plan and the steps of an operation",
 		Long:    "Shows what an operation does, its steps with their times and results, and why it failed.",
 		Example: "  ocadm operation show update-x7k2p\n  ocadm operation show update-x7k2p -o yaml",
-		Args:    arguments(cobra.ExactArgs(1)),
+		Args:    cobra.ExactArgs(1),
 	}, "tree", func(ctx context.Context, k client.WithWatch, args []string) (*cluster.Operation, error) {
 		return cluster.OperationOf(ctx, k, f.named(args[0]))
 	}, func(p *page, o *cluster.Operation) { p.lines("", cluster.OperationTree(o, time.Now())...) })
@@ -84,7 +83,7 @@ func newOperationLogs(a *app) *cobra.Command {
 		Use: "logs NAME", Short: "Print the log of an operation",
 		Long:    "Prints the messages of the steps of an operation, one per line; with -o jsonl as events (docs/reference/events.md).",
 		Example: "  ocadm operation logs update-x7k2p\n  ocadm operation logs update-x7k2p -o jsonl | jq -r .message",
-		Args:    arguments(cobra.ExactArgs(1)),
+		Args:    cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
 			return f.withCloud(c, func(ctx context.Context, k client.WithWatch) error {
 				o, err := cluster.OperationOf(ctx, k, f.named(args[0]))
@@ -137,7 +136,6 @@ func newOperationCheck(a *app) *cobra.Command {
 			"checks the update to that version and has the nodes pull its images, so that a later update finds them there. It does not change the\n" +
 			"cloud.",
 		Example: "  ocadm operation check\n  ocadm operation check --version v4.0.5\n  ocadm operation check -o json | jq '.status.findings'",
-		Args:    arguments(cobra.NoArgs),
 		RunE: func(c *cobra.Command, _ []string) error {
 			if err := checkVersion(c, version); err != nil {
 				return err
@@ -161,7 +159,7 @@ func newOperationControl(a *app, name, value, short, long string) *cobra.Command
 	return showsCloud(a, &f, &cobra.Command{
 		Use: name + " NAME", Short: short, Long: long,
 		Example: "  ocadm operation " + name + " update-x7k2p\n  ocadm operation " + name + " update-x7k2p -o json",
-		Args:    arguments(cobra.ExactArgs(1)),
+		Args:    cobra.ExactArgs(1),
 	}, "table", func(ctx context.Context, k client.WithWatch, args []string) (outcome, error) {
 		note := ""
 		if value == "" {

@@ -25,7 +25,6 @@ func newOperatorOpenAPI(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use: "openapi", Short: "Print the description of the REST API", Long: "Prints the description of the REST API (ocadm operator run --api-addr) in OpenAPI 3.1, as JSON.",
 		Example: "  ocadm operator openapi >openapi.json\n  ocadm operator openapi | jq -r '.paths | keys[]'",
-		Args:    arguments(cobra.NoArgs),
 		RunE: func(*cobra.Command, []string) error {
 			text, err := restapi.Document()
 			if err != nil {

@@ -24,7 +24,6 @@ func newOperatorShareAuthorities(a *app) *cobra.Command {
 		Long: "Stores the certificate authorities and keys of this control-plane node in the cluster, encrypted with a key, for two hours. As the first\n" +
 			"process of a container it runs itself again, forwards signals to that process, and reaps processes that lost their parent.",
 		Example: "  ocadm operator share-authorities --key-file /secrets/key\n  ocadm operator share-authorities --key-file key",
-		Args:    arguments(cobra.NoArgs),
 		RunE: func(c *cobra.Command, _ []string) error {
 			if os.Getpid() == firstProcess {
 				return runBelow()

@@ -28,7 +28,6 @@ func newOperatorCertificates(a *app) *cobra.Command {
 		Long: "Writes a report on the certificates of this control-plane node. With --renew, it first renews those that are due. As the first\n" +
 			"process of a container it runs itself again, forwards signals to that process, and reaps processes that lost their parent.",
 		Example: "  ocadm operator node-certificates --report /dev/termination-log\n  ocadm operator node-certificates --renew --since 2027-01-02T15:04:05Z",
-		Args:    arguments(cobra.NoArgs),
 		RunE: func(c *cobra.Command, _ []string) error {
 			if os.Getpid() == firstProcess {
 				return runBelow()

@@ -41,7 +41,6 @@ func newOperatorInstall(a *app) *cobra.Command {
 
   # show what would be checked and changed
   ocadm operator install --onecloud-version v4.0.3 --dry-run`,
-		Args: arguments(cobra.NoArgs),
 		RunE: func(c *cobra.Command, _ []string) error { return a.installOperator(c, list, f) },
 	}
 	addSettings(c.Flags(), config.ForInstall)

@@ -25,7 +25,6 @@ func newOperatorManifests(a *app) *cobra.Command {
 		Example: `  ocadm operator manifests --operator-image registry.example.org/you/ocadm:v1 | kubectl apply --server-side -f -
   ocadm operator manifests --chart ./ocadm && helm install ocadm ./ocadm --namespace onecloud --create-namespace
   ocadm operator manifests --kustomization ./ocadm && kubectl apply --server-side -k ./ocadm`,
-		Args: arguments(cobra.NoArgs),
 		RunE: func(*cobra.Command, []string) error {
 			if chart != "" && kustomization != "" {
 				return misused("--chart and --kustomization are given together", "give one of them")

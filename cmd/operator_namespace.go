@@ -27,7 +27,7 @@ func newOperatorNamespace(a *app) *cobra.Command {
 // newOperatorWatch is the former name of "operator namespace add", and without arguments of "list".
 func newOperatorWatch(a *app) *cobra.Command {
 	c := newNamespaceAdd(a, "watch [NAMESPACE...]")
-	c.Args = arguments(cobra.ArbitraryArgs)
+	c.Args = cobra.ArbitraryArgs
 	return formerly(a, c, "ocadm operator namespace add, or list")
 }
 
@@ -37,7 +37,6 @@ func newNamespaceList(a *app) *cobra.Command {
 		Short:   "List the namespaces in which the operator manages clouds",
 		Long:    "Lists the namespaces in which the operator manages clouds. Its own namespace is always the first.",
 		Example: "  ocadm operator namespace list\n  ocadm operator namespace list -o json",
-		Args:    arguments(cobra.NoArgs),
 	}, nil)
 }
 
@@ -48,7 +47,7 @@ func newNamespaceAdd(a *app, use string) *cobra.Command {
 		Long: "Creates each namespace that does not exist, gives the operator permissions there, creates the service accounts of the components, and\n" +
 			"restarts the operator.",
 		Example: "  ocadm operator namespace add tenant-b\n  ocadm operator namespace add tenant-b tenant-c",
-		Args:    arguments(cobra.MinimumNArgs(1)),
+		Args:    cobra.MinimumNArgs(1),
 	}, operatorphase.Serve)
 }
 
@@ -59,7 +58,7 @@ func newNamespaceRemove(a *app) *cobra.Command {
 		Long: "Removes the permissions of the operator and the service accounts of the components from each namespace, and restarts the operator.\n" +
 			"The namespace itself stays. A namespace that still holds a cloud is refused: delete the cloud first.",
 		Example: "  ocadm operator namespace remove tenant-b\n  ocadm operator namespace remove tenant-b tenant-c",
-		Args:    arguments(cobra.MinimumNArgs(1)),
+		Args:    cobra.MinimumNArgs(1),
 	}, operatorphase.Leave)
 }
 

@@ -20,7 +20,6 @@ func newOperatorPolicies(a *app) *cobra.Command {
 		Long: "Prints the policies and roles that the operator creates in every new cloud. Use it to choose a role for a user, or to see what a\n" +
 			"policy allows: json and yaml show its rules. Policies that were edited in a cloud differ from what is printed here.",
 		Example: "  ocadm operator policies\n  ocadm operator policies -o json | jq '.policies[] | select(.name == \"project-viewer\").policy'",
-		Args:    arguments(cobra.NoArgs),
 		RunE: func(c *cobra.Command, _ []string) error {
 			table, err := policy.Standard()
 			if err != nil {

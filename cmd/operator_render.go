@@ -37,7 +37,6 @@ func newOperatorRenderCommand() *cobra.Command {
 		Long: "Reads an OnecloudCluster from a file and prints every object that the operator would apply for it. It contacts nothing: secrets are\n" +
 			"placeholders such as <keystone.bootstrap-password>, and the output is always the same. Unknown fields are errors.",
 		Example: "  ocadm operator render -f cloud.yaml\n  kubectl get oc default -n onecloud -o yaml | ocadm operator render -f - -o json",
-		Args:    cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			text, err := readInput(file, c.InOrStdin())
 			if err != nil {
@@ -183,7 +182,6 @@ func newOperatorComponents(a *app) *cobra.Command {
 		Short:   "Print the table of components",
 		Long:    "Prints the components that the operator can deploy: kinds, image, ports, database, account, endpoints and order of each.",
 		Example: "  ocadm operator components\n  ocadm operator components -o json | jq -r '.[].name'",
-		Args:    cobra.NoArgs,
 	}, "table", func(*cobra.Command, []string) ([]componentRow, error) { return lists.Map(catalog.All(), row), nil }, printComponents)
 }
 
@@ -259,7 +257,6 @@ func newOperatorCRDCommand() *cobra.Command {
 		Short:   "Print the custom resource definitions",
 		Long:    "Prints the definitions that this operator needs: OnecloudCluster, OnecloudOperation and OnecloudMachine.",
 		Example: "  ocadm operator crd\n  ocadm operator crd | kubectl apply --server-side -f -",
-		Args:    cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			b, err := templates.ReadDir("operator/crds")
 			if err != nil {

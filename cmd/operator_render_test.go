@@ -26,6 +26,7 @@ func operator(t *testing.T, stdin string, args ...string) (string, error) {
 	t.Helper()
 	var out, story bytes.Buffer
 	c := newOperatorCommand(newApp(Streams{Out: &out, Err: &story}))
+	finish(c)
 	c.SetArgs(args)
 	c.SetIn(strings.NewReader(stdin))
 	c.SetOut(&out)

@@ -47,7 +47,6 @@ func newOperatorRunCommand(a *app) *cobra.Command {
 			"Every flag is also a setting: it is read from an OCADM_* variable or the file of --config if it is not given.",
 		Example: "  # in the cluster, as the Deployment of init does\n  ocadm operator run --leader-elect\n\n" +
 			"  # on a developer's machine\n  ocadm operator run --kubeconfig ~/.kube/config --namespaces onecloud",
-		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			cfg, err := operatorConfig(kubeconfig)
 			if err != nil {

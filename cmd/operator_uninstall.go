@@ -34,7 +34,6 @@ func newOperatorUninstall(a *app) *cobra.Command {
 			"The volume and the password of the embedded database and the settings of the cloud stay, too, and install reuses them.\n" +
 			"--delete-data deletes them, and with them everything in the namespaces that install created.",
 		Example: "  ocadm operator uninstall\n  ocadm operator uninstall --dry-run\n  ocadm operator uninstall --yes --delete-data",
-		Args:    arguments(cobra.NoArgs),
 		RunE: func(c *cobra.Command, _ []string) error {
 			return f.withCloud(c, func(ctx context.Context, k client.WithWatch) error {
 				r, err := operatorphase.PlanRemoval(ctx, k, data)

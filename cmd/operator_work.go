@@ -35,7 +35,7 @@ func newOperatorWork(a *app) *cobra.Command {
 		Long: "Runs an operation on a machine to its end, as the pod of its Job. As the first process of a container it runs itself again, forwards signals\n" +
 			"to that process, and reaps processes that lost their parent.",
 		Example: "  POD_NAME=join-node2-x7k2p ocadm operator work join-node2\n  POD_NAME=join-node2-x7k2p ocadm operator work join-node2 --secrets /secrets",
-		Args:    arguments(cobra.ExactArgs(1)),
+		Args:    cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
 			if os.Getpid() == firstProcess {
 				return runBelow()

@@ -66,14 +66,14 @@ func newPreflightOf(a *app, kind preflight.Kind, command config.For, use string)
 	var file, rootfs string
 	var ignore []string
 	var output *ui.Choice
-	args := cobra.NoArgs
+	var args cobra.PositionalArgs
 	if kind == preflight.Join {
 		args = cobra.MaximumNArgs(1)
 	}
 	c := &cobra.Command{
 		Use: use, Short: fmt.Sprintf("Run the checks of %s", kind), Long: fmt.Sprintf("Checks this machine with the settings of %s.", kind),
 		Example: fmt.Sprintf("  ocadm preflight %s\n  ocadm preflight %s -o json | jq '.findings[].code'", kind, kind),
-		Args:    arguments(args),
+		Args:    args,
 		RunE: func(c *cobra.Command, args []string) error {
 			cfg, err := a.loadSettings(c, command, file)
 			if err != nil {

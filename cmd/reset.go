@@ -54,7 +54,6 @@ func newReset(a *app) *cobra.Command {
 
   # show what reset would do
   ocadm reset --dry-run`,
-		Args: arguments(cobra.NoArgs),
 		RunE: func(c *cobra.Command, _ []string) error { return a.runPlan(c, p, f) },
 	}
 	flags := func(fs *pflag.FlagSet, f *runFlags) {

@@ -109,21 +109,26 @@ func newRoot(a *app) *cobra.Command {
 			root.AddCommand(c)
 		}
 	}
-	completeChoices(root)
+	finish(root)
 	return root
 }
 
-// completeChoices enables shell completion for every flag with fixed choices.
-func completeChoices(c *cobra.Command) {
-	complete := func(f *pflag.Flag) {
+// finish makes errors about positional arguments usage errors, and enables shell completion for every flag with fixed choices. A command without Args
+// takes no arguments.
+func finish(c *cobra.Command) {
+	if c.Args == nil {
+		c.Args = cobra.NoArgs
+	}
+	c.Args = arguments(c.Args)
+	choices := func(f *pflag.Flag) {
 		if choice, ok := f.Value.(*ui.Choice); ok {
 			// It fails only for an unknown flag.
 			_ = c.RegisterFlagCompletionFunc(f.Name, cobra.FixedCompletions(choice.Allowed(), cobra.ShellCompDirectiveNoFileComp))
 		}
 	}
-	c.LocalFlags().VisitAll(complete)
+	c.LocalFlags().VisitAll(choices)
 	for _, sub := range c.Commands() {
-		completeChoices(sub)
+		finish(sub)
 	}
 }
 

@@ -33,7 +33,6 @@ func newSupport(a *app) *cobra.Command {
 			"like a password is removed from the journals of the machine. The bundle holds names and addresses of your site: check it before you\n" +
 			"send it. With --recipient only the owner of that age or SSH key can read it.",
 		Example: "  ocadm support\n  ocadm support --file /tmp/support.tar.gz\n  ocadm support --recipient age1…\n\n  tar -tzf ocadm-support-*.tar.gz",
-		Args:    arguments(cobra.NoArgs),
 		RunE: func(c *cobra.Command, _ []string) error {
 			keys, err := backup.Recipients(recipients...)
 			if err != nil {

@@ -105,7 +105,7 @@ func newTokenCreate(a *app, open openCluster) *cobra.Command {
 
   # a token for two hours, for a script
   ocadm token create --ttl 2h -o json`,
-		Args: arguments(cobra.MaximumNArgs(1)),
+		Args: cobra.MaximumNArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
 			if len(args) > 0 {
 				o.Token = args[0]
@@ -226,7 +226,6 @@ func newTokenList(a *app, open openCluster) *cobra.Command {
 	return shows(a, &cobra.Command{
 		Use: "list", Short: "List the join tokens", Long: "Lists the join tokens of the cluster without their secrets.",
 		Example: "  ocadm token list\n  ocadm token list -o json",
-		Args:    arguments(cobra.NoArgs),
 	}, "table", func(c *cobra.Command, _ []string) ([]kubernetes.Token, error) {
 		_, client, err := open(c.Context())
 		if err != nil {
@@ -255,7 +254,7 @@ func newTokenDelete(a *app, open openCluster) *cobra.Command {
 	return &cobra.Command{
 		Use: "delete TOKEN...", Short: "Delete join tokens", Long: "Deletes join tokens by their ID or in full. Nodes that have joined stay.",
 		Example: "  ocadm token delete abcdef\n  ocadm token delete abcdef.0123456789abcdef",
-		Args:    arguments(cobra.MinimumNArgs(1)),
+		Args:    cobra.MinimumNArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
 			_, client, err := open(c.Context())
 			if err != nil {
@@ -277,7 +276,6 @@ func newTokenGenerate(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use: "generate", Short: "Print a random token", Long: "Prints a random token for init or token create. It contacts no cluster.",
 		Example: "  ocadm token generate\n  ocadm token create $(ocadm token generate)",
-		Args:    arguments(cobra.NoArgs),
 		RunE: func(*cobra.Command, []string) error {
 			t, err := kubernetes.GenerateToken()
 			if err != nil {

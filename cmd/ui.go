@@ -28,7 +28,6 @@ func newUI(a *app) *cobra.Command {
 		Long: "Serves the web page at a loopback address until Ctrl-C, and prints the link. The link contains a token: anyone who has it can do what\n" +
 			"the kubeconfig allows until this command ends. For a browser on another machine, forward the port: ssh -L 8444:127.0.0.1:8444 HOST.",
 		Example: "  ocadm ui\n  ocadm ui --address 127.0.0.1:8444",
-		Args:    arguments(cobra.NoArgs),
 		RunE: func(c *cobra.Command, _ []string) error {
 			if err := loopback(address); err != nil {
 				return err

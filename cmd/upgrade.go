@@ -140,7 +140,6 @@ type upgradeFlags struct {
 // upgradeCommand completes a command that upgrades this node; first is true on the first control-plane node.
 func (a *app) upgradeCommand(first bool, do func(*cobra.Command, *host.Host, upgradeFlags) error, c *cobra.Command) *cobra.Command {
 	var f upgradeFlags
-	c.Args = arguments(cobra.NoArgs)
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		return a.onUpgradeHost(c.Context(), f.source, f.dryRun, func(h *host.Host) error { return do(c, h, f) })
 	}

@@ -43,7 +43,6 @@ func newUpgradeAddons(a *app) *cobra.Command {
 			"ready, its previous version is restored. The embedded database is not upgraded: its data has a version, too.",
 		Example: "  # show what would be done\n  ocadm upgrade addons --bundle ocadm.bundle --dry-run\n\n  ocadm upgrade addons --bundle ocadm.bundle\n\n" +
 			"  # do not upgrade the pod network\n  ocadm upgrade addons --skip cni",
-		Args: arguments(cobra.NoArgs),
 		RunE: func(c *cobra.Command, _ []string) error {
 			if err := knownAddons(f.skip); err != nil {
 				return err

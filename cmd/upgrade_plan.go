@@ -76,7 +76,6 @@ func newUpgradePlan(a *app) *cobra.Command {
 		Long: "Shows what each node runs, what the bundle (or the depot of this node) has, what would be done on which node and what users would notice,\n" +
 			"and everything that prevents the upgrade. It changes nothing. The exit status is 0 if nothing prevents it. Run it on a control-plane node.",
 		Example: "  ocadm upgrade plan --bundle ocadm.bundle\n  ocadm upgrade plan --bundle ocadm.bundle -o json | jq .work",
-		Args:    arguments(cobra.NoArgs),
 		RunE: func(c *cobra.Command, _ []string) (err error) {
 			h, err := a.upgradeHost(c.Context(), f, true)
 			if err != nil {

@@ -39,7 +39,6 @@ func newVersion(a *app) *cobra.Command {
 		Use: "version", Short: "Print the version",
 		Long:    "Prints the version and commit of ocadm, the version of Kubernetes that it installs, and the releases of OneCloud that it can install.",
 		Example: "  ocadm version\n  ocadm version -o json",
-		Args:    arguments(cobra.NoArgs),
 		RunE: func(*cobra.Command, []string) error {
 			v := versions{
 				Version: version.Version, Commit: version.Commit, Kubernetes: version.Kubernetes, CloudReleases: version.CloudReleases(),
@@ -64,7 +63,7 @@ func newCompletion() *cobra.Command {
 		Use: "completion bash|zsh|fish", Short: "Print a shell completion script", Long: "Prints the script that completes the commands, flags and values of ocadm in a shell.",
 		Example:   "  source <(ocadm completion bash)\n  ocadm completion zsh > \"${fpath[1]}/_ocadm\"",
 		ValidArgs: shells,
-		Args:      arguments(cobra.MatchAll(cobra.ExactArgs(1), cobra.OnlyValidArgs)),
+		Args:      cobra.MatchAll(cobra.ExactArgs(1), cobra.OnlyValidArgs),
 		RunE: func(c *cobra.Command, args []string) error {
 			switch args[0] {
 			case "zsh":

@@ -52,7 +52,7 @@ func newWhy(a *app) *cobra.Command {
 			"The exit status is 0 if nothing is wrong or only warnings were found, 73 if no cause is known, and otherwise that of the cause's code.",
 		Example: "  ocadm why\n  ocadm why region\n  ocadm why node2 -o json\n\n  # on another machine\n  ocadm why --from ocadm-support.tar.gz\n\n" +
 			"  # what it can recognise\n  ocadm why --list",
-		Args: arguments(cobra.MaximumNArgs(1)), ValidArgsFunction: componentNames,
+		Args: cobra.MaximumNArgs(1), ValidArgsFunction: componentNames,
 		RunE: func(c *cobra.Command, args []string) error {
 			if f.list {
 				return a.printCauses(f.output)
