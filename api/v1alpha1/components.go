@@ -91,7 +91,7 @@ func (s *OnecloudClusterSpec) container(outer, inner string) *ContainerSpec {
 }
 
 func (s *OnecloudClusterSpec) block(key string) *ComponentSpec {
-	if b, ok := s.blocks()[key]; ok {
+	if b := field[ComponentSpec](s, blockPlaces()[key]); b != nil {
 		return b
 	}
 	if b, ok := s.Components[key]; ok {
@@ -100,60 +100,29 @@ func (s *OnecloudClusterSpec) block(key string) *ComponentSpec {
 	return nil
 }
 
-// blocks returns the spec's blocks by JSON key. A test compares this table with the fields.
-func (s *OnecloudClusterSpec) blocks() map[string]*ComponentSpec {
-	return map[string]*ComponentSpec{
-		"etcd":                    &s.Etcd.ComponentSpec,
-		"keystone":                &s.Keystone.ComponentSpec,
-		"regionServer":            &s.RegionServer.ComponentSpec,
-		"regionDNS":               &s.RegionDNS.ComponentSpec,
-		"scheduler":               &s.Scheduler,
-		"glance":                  &s.Glance.ComponentSpec,
-		"climc":                   &s.Climc,
-		"logger":                  &s.Logger,
-		"yunionconf":              &s.Yunionconf,
-		"yunionagent":             &s.Yunionagent,
-		"apiGateway":              &s.APIGateway.ComponentSpec,
-		"web":                     &s.Web.ComponentSpec,
-		"webconsole":              &s.Webconsole.ComponentSpec,
-		"hostagent":               &s.Hostagent.ComponentSpec,
-		"hostdeployer":            &s.Hostdeployer,
-		"hostimage":               &s.Hostimage,
-		"ovnNorth":                &s.OvnNorth.ComponentSpec,
-		"vpcAgent":                &s.VpcAgent,
-		"lbagent":                 &s.Lbagent.ComponentSpec,
-		"baremetalagent":          &s.Baremetalagent,
-		"esxiagent":               &s.Esxiagent,
-		"influxdb":                &s.Influxdb,
-		"victoriaMetrics":         &s.VictoriaMetrics.ComponentSpec,
-		"telegraf":                &s.Telegraf.ComponentSpec,
-		"monitor":                 &s.Monitor,
-		"cloudmon":                &s.Cloudmon.ComponentSpec,
-		"kubeserver":              &s.Kubeserver,
-		"ansibleserver":           &s.Ansibleserver,
-		"cloudnet":                &s.Cloudnet,
-		"cloudproxy":              &s.Cloudproxy,
-		"cloudevent":              &s.Cloudevent,
-		"cloudid":                 &s.Cloudid,
-		"cloudmux":                &s.Cloudmux,
-		"notify":                  &s.Notify.ComponentSpec,
-		"s3gateway":               &s.S3gateway,
-		"devtool":                 &s.Devtool,
-		"meter":                   &s.Meter,
-		"billing":                 &s.Billing,
-		"autoupdate":              &s.Autoupdate,
-		"itsm":                    &s.Itsm,
-		"onecloudServiceOperator": &s.OnecloudServiceOperator,
-		"suggestion":              &s.Suggestion,
-		"scheduledtask":           &s.Scheduledtask,
-		"apiMap":                  &s.APIMap,
-		"report":                  &s.Report,
-		"echartsSSR":              &s.EchartsSSR,
-		"bastionHost":             &s.BastionHost,
-		"extdb":                   &s.Extdb,
-		"llm":                     &s.LLM,
-		"mcpServer":               &s.McpServer,
-		"aiproxy":                 &s.Aiproxy,
-		"backup":                  &s.Backup.ComponentSpec,
+// blockPlaces returns the places of the blocks in a spec.
+var blockPlaces = sync.OnceValue(func() map[string][]int { return places[ComponentSpec](reflect.TypeFor[OnecloudClusterSpec]()) })
+
+// places returns, by JSON key, the index of each field of a struct type that is a T or embeds one.
+func places[T any](in reflect.Type) map[string][]int {
+	out, want := map[string][]int{}, reflect.TypeFor[T]()
+	for f := range in.Fields() {
+		key, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+		if f.Type == want {
+			out[key] = f.Index
+		} else if f.Type.Kind() == reflect.Struct {
+			if e, ok := f.Type.FieldByName(want.Name()); ok && e.Type == want {
+				out[key] = slices.Concat(f.Index, e.Index)
+			}
+		}
 	}
+	return out
+}
+
+// field returns a pointer to the field of a struct at a place, nil without a place.
+func field[T any](of any, place []int) *T {
+	if place == nil {
+		return nil
+	}
+	return reflect.ValueOf(of).Elem().FieldByIndex(place).Addr().Interface().(*T)
 }

@@ -3,6 +3,9 @@
 package v1alpha1
 
 import (
+	"reflect"
+	"sync"
+
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
@@ -271,14 +274,8 @@ type Legacy struct {
 
 // Workload returns a pointer to a component's WorkloadStatus by its JSON key, or nil if older tools do not know the component.
 func (l *Legacy) Workload(key string) **WorkloadStatus {
-	return map[string]**WorkloadStatus{
-		"keystone": &l.Keystone, "region": &l.Region, "glance": &l.Glance, "scheduler": &l.Scheduler, "webconsole": &l.Webconsole,
-		"monitor": &l.Monitor, "logger": &l.Logger, "apiGateway": &l.APIGateway, "web": &l.Web, "yunionconf": &l.Yunionconf,
-		"kubeserver": &l.Kubeserver, "ansibleserver": &l.Ansibleserver, "cloudnet": &l.Cloudnet, "cloudproxy": &l.Cloudproxy,
-		"cloudevent": &l.Cloudevent, "notify": &l.Notify, "baremetalagent": &l.Baremetalagent, "s3gateway": &l.S3gateway,
-		"devtool": &l.Devtool, "meter": &l.Meter, "billing": &l.Billing, "autoupdate": &l.Autoupdate, "esxiagent": &l.Esxiagent,
-		"ovnNorth": &l.OvnNorth, "vpcAgent": &l.VpcAgent, "itsm": &l.Itsm, "cloudid": &l.Cloudid, "cloudmon": &l.Cloudmon,
-		"scheduledtask": &l.Scheduledtask, "apiMap": &l.APIMap, "report": &l.Report, "echarts": &l.Echarts, "bastionHost": &l.BastionHost,
-		"extdb": &l.Extdb, "llm": &l.LLM, "mcpServer": &l.McpServer, "aiproxy": &l.Aiproxy, "victoriaMetrics": &l.VictoriaMetrics,
-	}[key]
+	return field[*WorkloadStatus](l, legacyPlaces()[key])
 }
+
+// legacyPlaces returns the places of the statuses of components.
+var legacyPlaces = sync.OnceValue(func() map[string][]int { return places[*WorkloadStatus](reflect.TypeFor[Legacy]()) })
