@@ -148,10 +148,7 @@ func (c *Client) open(ctx context.Context, r request) (*http.Response, error) {
 		}
 		delay, again := later(answer)
 		err = read(c.base, answer)
-		if !again {
-			return nil, err
-		}
-		if wait.Sleep(ctx, delay) != nil {
+		if !again || wait.Sleep(ctx, delay) != nil {
 			return nil, err
 		}
 	}

@@ -104,14 +104,7 @@ type arrivals struct {
 }
 
 func (d *arrivals) watch(ctx context.Context, r workflow.Reporter) {
-	tick := time.NewTicker(pullInterval)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		}
+	for wait.Sleep(ctx, pullInterval) == nil {
 		list, err := d.content.ListStatuses(metadata.AppendToOutgoingContext(ctx, "containerd-namespace", k8sNamespace), &contentapi.ListStatusesRequest{})
 		if err != nil {
 			continue // no better source

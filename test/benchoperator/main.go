@@ -23,6 +23,7 @@ import (
 	"syscall"
 	"time"
 
+	"yunion.io/x/ocadm/internal/wait"
 	"yunion.io/x/ocadm/operatorctl/operation"
 	"yunion.io/x/ocadm/test/env"
 	"yunion.io/x/ocadm/test/require"
@@ -155,9 +156,5 @@ func (b *bench) no(err error) {
 }
 
 func (b *bench) pause(d time.Duration) {
-	select {
-	case <-b.ctx.Done():
-		b.Fatal(b.ctx.Err())
-	case <-time.After(d):
-	}
+	b.no(wait.Sleep(b.ctx, d))
 }

@@ -24,6 +24,7 @@ import (
 
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/internal/lists"
+	"yunion.io/x/ocadm/internal/wait"
 	"yunion.io/x/ocadm/test/require"
 )
 
@@ -82,10 +83,8 @@ func (e *Env) remove(ctx context.Context, kinds []client.Object, which ...client
 		if len(left) == 0 {
 			return
 		}
-		select {
-		case <-ctx.Done():
+		if wait.Sleep(ctx, 100*time.Millisecond) != nil {
 			e.Fatalf("an earlier test has left %q", left)
-		case <-time.After(100 * time.Millisecond):
 		}
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"yunion.io/x/ocadm/internal/wait"
 	"yunion.io/x/ocadm/test/fakecloud/rest"
 	"yunion.io/x/ocadm/test/fakecloud/servicespec"
 )
@@ -44,16 +45,9 @@ func Start(ctx context.Context, s *rest.Store, options servicespec.Values) (*Ser
 }
 
 func (s *Server) keepFresh(ctx context.Context, interval time.Duration) {
-	ticker := time.NewTicker(max(interval, time.Second))
-	defer ticker.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-ticker.C:
-			if err := s.Refresh(ctx); err != nil && ctx.Err() == nil {
-				log.Printf("refreshing policies: %v", err)
-			}
+	for wait.Sleep(ctx, max(interval, time.Second)) == nil {
+		if err := s.Refresh(ctx); err != nil && ctx.Err() == nil {
+			log.Printf("refreshing policies: %v", err)
 		}
 	}
 }

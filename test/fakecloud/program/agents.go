@@ -14,6 +14,7 @@ import (
 
 	"yunion.io/x/ocadm/internal/exec"
 	"yunion.io/x/ocadm/internal/executor"
+	"yunion.io/x/ocadm/internal/wait"
 	"yunion.io/x/ocadm/test/fakecloud/rest"
 	"yunion.io/x/ocadm/test/fakecloud/servicespec"
 )
@@ -80,18 +81,13 @@ func prepareHost(ctx context.Context, m Machine, options servicespec.Values, ses
 		return fmt.Errorf("Host instance init error: %w", err)
 	}
 	go func() {
-		for {
+		for again := true; again; again = wait.Sleep(ctx, registerAgain) == nil {
 			err := register(ctx, m, options, session, ip)
 			if err == nil {
 				log.Print("Host registration process success....")
 				return
 			}
 			log.Printf("register failed: %v, try %s later...", err, registerAgain)
-			select {
-			case <-ctx.Done():
-				return
-			case <-time.After(registerAgain):
-			}
 		}
 	}()
 	return nil

@@ -15,6 +15,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"yunion.io/x/ocadm/internal/wait"
 )
 
 // harnessAgent is the user agent of the harness itself; its requests are never counted.
@@ -70,10 +72,8 @@ func (c *Cluster) Mark(ctx context.Context) (Mark, error) {
 				return start + Mark(i+end+1), nil
 			}
 		}
-		select {
-		case <-ctx.Done():
-			return 0, fmt.Errorf("waiting for a mark in the audit log: %w", ctx.Err())
-		case <-time.After(5 * time.Millisecond):
+		if err := wait.Sleep(ctx, 5*time.Millisecond); err != nil {
+			return 0, fmt.Errorf("waiting for a mark in the audit log: %w", err)
 		}
 	}
 }

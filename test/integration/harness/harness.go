@@ -20,6 +20,7 @@ import (
 
 	"k8s.io/client-go/rest"
 
+	"yunion.io/x/ocadm/internal/wait"
 	"yunion.io/x/ocadm/test/child"
 	"yunion.io/x/ocadm/test/freeport"
 	"yunion.io/x/ocadm/test/lab/binaries"
@@ -244,8 +245,6 @@ func (c *Cluster) waitReady(ctx context.Context) error {
 		return err
 	}
 	defer client.CloseIdleConnections()
-	tick := time.NewTicker(50 * time.Millisecond)
-	defer tick.Stop()
 	for {
 		if status, err := get(ctx, client, c.URL+"/readyz"); err == nil && status == http.StatusOK {
 			return nil
@@ -255,10 +254,8 @@ func (c *Cluster) waitReady(ctx context.Context) error {
 				return err
 			}
 		}
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("waiting for the API server: %w\n%s", ctx.Err(), c.processes[len(c.processes)-1].Tail())
-		case <-tick.C:
+		if err := wait.Sleep(ctx, 50*time.Millisecond); err != nil {
+			return fmt.Errorf("waiting for the API server: %w\n%s", err, c.processes[len(c.processes)-1].Tail())
 		}
 	}
 }

@@ -24,6 +24,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"yunion.io/x/ocadm/internal/lists"
+	"yunion.io/x/ocadm/internal/wait"
 	"yunion.io/x/ocadm/test/fakecloud/program"
 	"yunion.io/x/ocadm/test/integration/harness"
 )
@@ -132,7 +133,7 @@ func (p *pod) prepare(ctx context.Context) bool {
 			c.status.State = corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "ContainerCreating", Message: err.Error()}}
 		})
 		p.report(ctx)
-		if !sleep(ctx, 200*time.Millisecond) {
+		if wait.Sleep(ctx, 200*time.Millisecond) != nil {
 			return false
 		}
 	}
@@ -164,17 +165,17 @@ func (p *pod) keep(ctx context.Context, c *container) bool {
 		if done || p.bare {
 			return done
 		}
-		wait := backOff[min(attempt, len(backOff)-1)]
+		pause := backOff[min(attempt, len(backOff)-1)]
 		p.change(ctx, func() {
 			c.status.RestartCount++
 			c.status.LastTerminationState = corev1.ContainerState{Terminated: ended}
-			if wait > 0 {
+			if pause > 0 {
 				c.status.State = corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{
-					Reason: "CrashLoopBackOff", Message: fmt.Sprintf("back-off %s restarting failed container=%s pod=%s", wait, c.spec.Name, p.name),
+					Reason: "CrashLoopBackOff", Message: fmt.Sprintf("back-off %s restarting failed container=%s pod=%s", pause, c.spec.Name, p.name),
 				}}
 			}
 		})
-		sleep(ctx, wait)
+		_ = wait.Sleep(ctx, pause) // the loop ends with ctx
 	}
 	return false
 }
@@ -293,9 +294,9 @@ func (p *pod) report(ctx context.Context) {
 		}
 	}
 	p.reporting.Unlock()
-	if wait, waits := p.lasting(); waits {
+	if left, waits := p.lasting(); waits {
 		p.w.k.workers.Go(func() {
-			if sleep(ctx, wait) {
+			if wait.Sleep(ctx, left) == nil {
 				p.w.report(ctx)
 			}
 		})
@@ -356,19 +357,4 @@ func (p *pod) status() corev1.PodStatus {
 		s.Conditions = append(s.Conditions, c)
 	}
 	return s
-}
-
-// sleep waits and reports whether the time passed before ctx ended.
-func sleep(ctx context.Context, d time.Duration) bool {
-	if d <= 0 {
-		return ctx.Err() == nil
-	}
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-t.C:
-		return true
-	}
 }

@@ -14,12 +14,14 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"yunion.io/x/ocadm/internal/wait"
 )
 
 // untilReady probes a running program until it is ready.
 func (p *pod) untilReady(running context.Context, c *container) {
 	for !answers(running, p.address, c.spec) {
-		if !sleep(running, 30*time.Millisecond) {
+		if wait.Sleep(running, 30*time.Millisecond) != nil {
 			return
 		}
 	}

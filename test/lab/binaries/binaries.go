@@ -25,7 +25,9 @@ import (
 	"golang.org/x/mod/semver"
 
 	"yunion.io/x/ocadm/internal/exec"
+	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/internal/version"
+	"yunion.io/x/ocadm/internal/wait"
 	"yunion.io/x/ocadm/test/lab/cache"
 )
 
@@ -152,10 +154,13 @@ func compile(ctx context.Context, m module, version, source, dir string, args []
 	start := time.Now()
 	logf("building %s %s from its Go module: %s", m.Dir, version, strings.Join(programNames(m), ", "))
 	var packages atomic.Int64
-	stop := every(reportInterval, func() {
-		logf("still building %s: %d packages compiled in %s", m.Dir, packages.Load(), time.Since(start).Round(time.Second))
-	})
+	ctx, stop := context.WithCancel(ctx)
 	defer stop()
+	go func() {
+		for wait.Sleep(ctx, reportInterval) == nil {
+			logf("still building %s: %d packages compiled in %s", m.Dir, packages.Load(), time.Since(start).Round(time.Second))
+		}
+	}()
 	cgo := "CGO_ENABLED=0"
 	if m.Cgo {
 		cgo = "CGO_ENABLED=1"
@@ -202,28 +207,7 @@ func targets(m module) []target {
 }
 
 func programNames(m module) []string {
-	names := make([]string, len(m.Programs))
-	for i, p := range m.Programs {
-		names[i] = p.Name
-	}
-	return names
-}
-
-// every calls f at an interval until stop is called.
-func every(interval time.Duration, f func()) (stop func()) {
-	done := make(chan struct{})
-	ticker := time.NewTicker(interval)
-	go func() {
-		for {
-			select {
-			case <-ticker.C:
-				f()
-			case <-done:
-				return
-			}
-		}
-	}()
-	return func() { ticker.Stop(); close(done) }
+	return lists.Map(m.Programs, func(p program) string { return p.Name })
 }
 
 func upstreamVersion(source, upstream string) (string, error) {

@@ -18,6 +18,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"yunion.io/x/ocadm/internal/wait"
 )
 
 // mountPoint is the part of a line of mountinfo that the lab needs.
@@ -134,10 +136,8 @@ func emptyCgroups(ctx context.Context, path string) error {
 		if time.Now().After(deadline) {
 			return fmt.Errorf("ending the processes %v of the lab: they do not end", pids)
 		}
-		select {
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		case <-time.After(killInterval):
+		if err := wait.Sleep(ctx, killInterval); err != nil {
+			return err
 		}
 	}
 	for _, dir := range dirs {
@@ -170,10 +170,8 @@ func removeCgroup(ctx context.Context, dir string, deadline time.Time) error {
 			if !errors.Is(err, unix.EBUSY) || time.Now().After(deadline) {
 				return fmt.Errorf("removing the control group %s: %w", g, err)
 			}
-			select {
-			case <-ctx.Done():
-				return context.Cause(ctx)
-			case <-time.After(killInterval):
+			if err := wait.Sleep(ctx, killInterval); err != nil {
+				return err
 			}
 		}
 	}

@@ -19,6 +19,8 @@ import (
 	"time"
 
 	"github.com/vishvananda/netlink"
+
+	"yunion.io/x/ocadm/internal/wait"
 )
 
 // Node is one machine of a lab.
@@ -146,11 +148,8 @@ func (n *Node) waitBooted(ctx context.Context) error {
 		default:
 			last = state
 		}
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("waiting for %s to boot (systemd is %s; see %s): %w", n.Name, last,
-				filepath.Join(n.lab.nodeDir(n.index), "console.log"), context.Cause(ctx))
-		case <-time.After(bootInterval):
+		if err := wait.Sleep(ctx, bootInterval); err != nil {
+			return fmt.Errorf("waiting for %s to boot (systemd is %s; see %s): %w", n.Name, last, filepath.Join(n.lab.nodeDir(n.index), "console.log"), err)
 		}
 	}
 }
