@@ -15,6 +15,7 @@ import (
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/cluster"
 	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/probe"
 )
 
 type prechecked struct {
@@ -137,4 +138,14 @@ func (a *app) printPrechecked(f *cloudFlags, all []cluster.Operation, compared *
 		return &shownError{finding.New("OCA-7614", what, out[i].Message, "correct what the findings name")}
 	}
 	return nil
+}
+
+// newMachineProbe returns the command that tests connections; it runs on each of the machines.
+func newMachineProbe(a *app) *cobra.Command {
+	return &cobra.Command{
+		Use: "probe", Short: "Test the network to other machines", Hidden: true,
+		Long:    "Listens, sends to other machines and reports what arrives, as requested in lines of JSON on standard input. It ends when the input ends.",
+		Example: "  ocadm machine probe <dialogue\n  echo '{\"run\":\"1\",\"name\":\"a\",\"tcp\":[10250]}' | ocadm machine probe",
+		RunE:    func(c *cobra.Command, _ []string) error { return probe.Run(c.Context(), a.In, a.Out) },
+	}
 }

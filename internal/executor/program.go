@@ -3,6 +3,7 @@
 package executor
 
 import (
+	"cmp"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -10,6 +11,7 @@ import (
 	"syscall"
 
 	"yunion.io/x/ocadm/internal/executor/apis"
+	"yunion.io/x/ocadm/templates"
 )
 
 // basePath precedes the server's own PATH: programs that the node's administrator installed take precedence.
@@ -75,4 +77,20 @@ func lookPath(name, search string) (string, error) {
 		}
 	}
 	return "", &exec.Error{Name: name, Err: exec.ErrNotFound}
+}
+
+// UnitName is the name of upstream's own executor, which the agents' documentation and users' scripts use.
+const UnitName = "yunion-executor.service"
+
+// Unit describes the systemd unit of the executor.
+type Unit struct {
+	// Program is the absolute path of ocadm on the node.
+	Program string
+	// Socket is DefaultSocket, unless the services are configured with another.
+	Socket string
+}
+
+func (u Unit) Render() ([]byte, error) {
+	u.Socket = cmp.Or(u.Socket, DefaultSocket)
+	return templates.Render("units/"+UnitName, u)
 }

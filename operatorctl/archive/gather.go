@@ -8,25 +8,32 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"net"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/util/retry"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/internal/backup"
 	"yunion.io/x/ocadm/internal/certreport"
+	"yunion.io/x/ocadm/internal/mysql"
 	"yunion.io/x/ocadm/internal/version"
 	"yunion.io/x/ocadm/operatorctl/component"
+	"yunion.io/x/ocadm/operatorctl/effects"
 	"yunion.io/x/ocadm/operatorctl/engine"
 	"yunion.io/x/ocadm/operatorctl/release"
 	"yunion.io/x/ocadm/operatorctl/render"
+	"yunion.io/x/ocadm/operatorctl/resolve"
 	"yunion.io/x/ocadm/operatorctl/secrets"
 )
 
@@ -193,4 +200,73 @@ func bare(o client.Object, kind string) (*unstructured.Unstructured, error) {
 	}
 	metadata(out, from)
 	return out, nil
+}
+
+// Dial replaces the usual dialer, unless it is nil.
+type Dial func(ctx context.Context, network, addr string) (net.Conn, error)
+
+// patience bounds each statement of a dump or load: an index on a large table takes long.
+const patience = 2 * time.Hour
+
+// Connect connects to a database server as the administrator of a cloud. A password in a Secret is read from namespace.
+func Connect(ctx context.Context, c client.Reader, namespace string, server v1alpha1.DatabaseServer, owner backup.Cloud, dial Dial) (*mysql.Admin, error) {
+	cfg, err := Login(ctx, c, namespace, server, owner, dial)
+	if err != nil {
+		return nil, err
+	}
+	return mysql.Open(ctx, cfg)
+}
+
+// Login returns the configuration of such a connection.
+func Login(ctx context.Context, c client.Reader, namespace string, server v1alpha1.DatabaseServer, owner backup.Cloud, dial Dial) (mysql.Config, error) {
+	password, err := effects.AdminPassword(ctx, effects.Secrets(c, namespace), server)
+	if err != nil {
+		return mysql.Config{}, err
+	}
+	return mysql.Config{
+		Host: server.Host, Port: int(server.Port), User: cmp.Or(server.Username, resolve.DefaultMysqlUser), Password: password,
+		TLS: mysql.TLSMode(server.TLS.Mode), CA: server.TLS.CA, Patience: patience,
+		Owner: mysql.Owner{ID: owner.ID, Namespace: owner.Namespace, Name: owner.Name}, Dial: dial,
+	}, nil
+}
+
+// History returns the records of the backups of the cloud in a namespace, the latest first.
+func History(ctx context.Context, c client.Reader, namespace string) (backup.History, error) {
+	cm := &corev1.ConfigMap{}
+	err := c.Get(ctx, client.ObjectKey{Namespace: namespace, Name: backup.HistoryName}, cm)
+	if client.IgnoreNotFound(err) != nil {
+		return nil, fmt.Errorf("reading the history of backups: %w", err)
+	}
+	return backup.ParseHistory(cm.Data[backup.HistoryKey])
+}
+
+// AddRecord adds a record to the history of a cloud: docs/decisions/0052.
+func AddRecord(ctx context.Context, c client.Client, by client.FieldOwner, cloud client.Object, one backup.Record) error {
+	err := retry.OnError(retry.DefaultBackoff, func(err error) bool { return apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) }, func() error {
+		cm := &corev1.ConfigMap{}
+		err := c.Get(ctx, client.ObjectKey{Namespace: cloud.GetNamespace(), Name: backup.HistoryName}, cm)
+		if client.IgnoreNotFound(err) != nil {
+			return err
+		}
+		before := cm.DeepCopy()
+		history, _ := backup.ParseHistory(cm.Data[backup.HistoryKey]) // a damaged history starts again
+		cm.Namespace, cm.Name = cloud.GetNamespace(), backup.HistoryName
+		cm.Labels = map[string]string{
+			v1alpha1.LabelName: v1alpha1.ValueName, v1alpha1.LabelManagedBy: v1alpha1.ValueManagedBy, v1alpha1.LabelInstance: v1alpha1.InstancePrefix + cloud.GetName(),
+		}
+		cm.OwnerReferences = []metav1.OwnerReference{{APIVersion: v1alpha1.GroupVersion.String(), Kind: v1alpha1.Kind, Name: cloud.GetName(), UID: cloud.GetUID()}}
+		cm.Data = map[string]string{backup.HistoryKey: history.With(one, time.Now()).String()}
+		if err != nil {
+			return c.Create(ctx, cm, by)
+		}
+		err = c.Patch(ctx, cm, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}), by)
+		if apierrors.IsForbidden(err) { // the pods of component backup have the permissions of an earlier release
+			err = c.Update(ctx, cm, by)
+		}
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("recording the backup in ConfigMap %s/%s: %w", cloud.GetNamespace(), backup.HistoryName, err)
+	}
+	return nil
 }

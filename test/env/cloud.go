@@ -4,9 +4,12 @@ package env
 
 import (
 	"context"
+	"encoding/base64"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"time"
 
@@ -19,6 +22,8 @@ import (
 
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/internal/kube"
+	"yunion.io/x/ocadm/internal/pki"
+	"yunion.io/x/ocadm/operatorctl/operation"
 	"yunion.io/x/ocadm/test/integration/harness"
 )
 
@@ -270,4 +275,75 @@ func (e *Env) explain() {
 		e.T.Logf("the programs:\n%s", tail(e.Pods.Log(), 80))
 	}
 	e.T.Logf("the cloud:\n%s", States(e.TryCloud()))
+}
+
+// Operation creates an operation of the cloud.
+func (e *Env) Operation(name string, spec v1alpha1.OnecloudOperationSpec) *v1alpha1.OnecloudOperation {
+	e.Helper()
+	spec.Cloud = Name
+	o := &v1alpha1.OnecloudOperation{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: spec}
+	e.Create(o)
+	return o
+}
+
+// Operations returns the operations of the cloud, the latest last.
+func (e *Env) Operations() []*v1alpha1.OnecloudOperation {
+	e.Helper()
+	all, err := operation.Of(e.Context(), e.Client, client.ObjectKey{Namespace: e.Namespace, Name: Name})
+	e.Must(err)
+	return all
+}
+
+// UntilOperation waits until an operation is as wanted.
+func (e *Env) UntilOperation(name string, wanted func(*v1alpha1.OnecloudOperation) bool) (last *v1alpha1.OnecloudOperation) {
+	e.Helper()
+	e.Until(&v1alpha1.OnecloudOperation{}, name, func(object client.Object) (bool, string) {
+		o, there := kube.As[v1alpha1.OnecloudOperation](object)
+		if !there {
+			return false, "it does not exist"
+		}
+		last = o.DeepCopy()
+		return wanted(o), fmt.Sprintf("%s: %s: %+v", o.Status.Phase, o.Status.Message, o.Status.Steps)
+	})
+	return last
+}
+
+// Ended reports whether an operation has ended.
+func Ended(o *v1alpha1.OnecloudOperation) bool { return o.Status.Phase.Final() }
+
+// LoginSecret is the name of the Secret with the key, which Joinable writes.
+const LoginSecret = "login"
+
+// Joinable prepares the cluster for joining machines, as kubeadm leaves it. key is the login key for the machines.
+func (e *Env) Joinable(key []byte) {
+	e.Helper()
+	authority, err := pki.NewCA(time.Now(), "kubernetes", nil)
+	e.Must(err)
+	config := map[string]string{"ClusterConfiguration": "controlPlaneEndpoint: 192.0.2.1:6443\nkubernetesVersion: v1.36.3\nimageRepository: registry.k8s.io\n"}
+	info := map[string]string{"kubeconfig": fmt.Sprintf(
+		"apiVersion: v1\nkind: Config\nclusters:\n- name: ''\n  cluster: {server: 'https://192.0.2.1:6443', certificate-authority-data: %s}\n",
+		base64.StdEncoding.EncodeToString(authority.CertPEM()))}
+	for _, o := range []client.Object{
+		&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "kubeadm-config"}, Data: config},
+		&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-public", Name: "cluster-info"}, Data: info},
+		&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: e.Namespace, Name: LoginSecret}, Data: map[string][]byte{v1alpha1.SecretKeyPrivate: key}},
+	} {
+		e.Must(client.IgnoreAlreadyExists(e.Client.Create(e.Context(), o)))
+	}
+}
+
+var inScript = regexp.MustCompile(`"onecloud.yunion.io/machine=([^"]*)".*"name":"([^"]*)"`)
+
+// Register plays ocadm join: it creates the Ready Node of the machine for which the bootstrap script was made.
+func (e *Env) Register(ctx context.Context, script string) error {
+	found := inScript.FindStringSubmatch(script)
+	if found == nil {
+		return errors.New("the script has no configuration")
+	}
+	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: found[2], Labels: map[string]string{v1alpha1.LabelMachine: found[1]}}}
+	if err := client.IgnoreAlreadyExists(e.Client.Create(ctx, n)); err != nil {
+		return err
+	}
+	status := `{"status":{"addresses":[{"type":"InternalIP","address":"192.0.2.7"}],"conditions":[{"type":"Ready","status":"True"}]}}`
+	return e.Client.Status().Patch(ctx, n, client.RawPatch(types.StrategicMergePatchType, []byte(status)))
 }

@@ -14,12 +14,15 @@ import (
 	"os"
 	"os/user"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
+	"testing"
 	"time"
 
 	"yunion.io/x/ocadm/test/child"
 	"yunion.io/x/ocadm/test/freeport"
+	"yunion.io/x/ocadm/test/require"
 )
 
 // ErrNotInstalled means that this machine has no mariadbd.
@@ -166,4 +169,121 @@ func listenAddr(addr string) (string, int, error) {
 	}
 	port, err = freeport.Take(host)
 	return host, port, err
+}
+
+// Execute runs statements as root with the client of the server's package. It returns the client's output: a line for each row, separated by tabs.
+func (s *Server) Execute(ctx context.Context, statements ...string) (string, error) {
+	p, err := FindPrograms()
+	if err != nil {
+		return "", err
+	}
+	cmd := p.client.run(ctx, "--socket="+s.Socket, "--user=root", "--batch", "--skip-column-names")
+	cmd.Env = append(os.Environ(), "MYSQL_PWD="+s.RootPassword)
+	cmd.Stdin = strings.NewReader(strings.Join(statements, ";\n") + ";\n")
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		return "", fmt.Errorf("%w: %s", err, out)
+	}
+	return string(out), nil
+}
+
+// Wipe removes all databases and accounts except the server's own.
+func (s *Server) Wipe(ctx context.Context) error {
+	list, err := s.Execute(ctx,
+		"SELECT CONCAT('DROP DATABASE `', REPLACE(SCHEMA_NAME, '`', '``'), '`') FROM information_schema.SCHEMATA "+
+			"WHERE SCHEMA_NAME NOT IN ('mysql', 'information_schema', 'performance_schema', 'sys')",
+		"SELECT CONCAT('DROP USER ', QUOTE(User), '@', QUOTE(Host)) FROM mysql.user WHERE User NOT IN ('root', 'mariadb.sys') AND User NOT LIKE 'mysql.%'")
+	if err != nil || strings.TrimSpace(list) == "" {
+		return err
+	}
+	_, err = s.Execute(ctx, strings.Split(strings.TrimSpace(list), "\n")...)
+	return err
+}
+
+// Statement is an entry of the general log: a connection (Command Connect), a statement (Query, Execute, Prepare) or the end of a connection (Quit).
+type Statement struct {
+	Thread  int
+	Command string
+	Text    string
+}
+
+// logLine is "[yymmdd hh:mm:ss]\t thread Command\ttext", in MySQL with an RFC 3339 time; other lines continue the statement before.
+var logLine = regexp.MustCompile(`^(?:\d{6}\s+\d{1,2}:\d{2}:\d{2}|\d{4}-\S+Z|\s)\s*(\d+) ([A-Z][A-Za-z ]*)\t(.*)$`)
+
+// Statements returns the contents of the general log (Options.GeneralLog).
+func (s *Server) Statements() ([]Statement, error) {
+	data, err := os.ReadFile(s.log)
+	if err != nil {
+		return nil, fmt.Errorf("reading the general log: %w", err)
+	}
+	var out []Statement
+	for _, line := range strings.Split(string(data), "\n") {
+		m := logLine.FindStringSubmatch(line)
+		if m == nil {
+			if n := len(out); n > 0 && line != "" {
+				out[n-1].Text += "\n" + line
+			}
+			continue
+		}
+		thread, err := strconv.Atoi(m[1])
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, Statement{Thread: thread, Command: m[2], Text: m[3]})
+	}
+	return out, nil
+}
+
+// Count returns the number of statements that clients sent: queries and executions, but not connections and preparations.
+func Count(statements []Statement) int {
+	n := 0
+	for _, st := range statements {
+		if st.Command == "Query" || st.Command == "Execute" {
+			n++
+		}
+	}
+	return n
+}
+
+// Require starts a server for one test and closes it at its end. Without mariadbd the test is skipped, or fails with OCADM_TEST_REQUIRE=1.
+func Require(t testing.TB, o Options) *Server {
+	t.Helper()
+	s, err := Start(t.Context(), shortTempDir(t), o)
+	if errors.Is(err, ErrNotInstalled) && os.Getenv("OCADM_TEST_REQUIRE") != "1" {
+		t.Skip(err)
+	}
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		if err := s.Close(); err != nil {
+			t.Errorf("stopping MariaDB: %v", err)
+		}
+	})
+	return s
+}
+
+// Main is the body of a TestMain whose tests share one server. run gets the server, or nil if it is neither installed nor required.
+func Main(ctx context.Context, o Options, run func(*Server) int) int {
+	dir, err := os.MkdirTemp("", "ocadm-db-")
+	if err != nil {
+		panic(err)
+	}
+	defer os.RemoveAll(dir)
+	s, err := Start(ctx, dir, o)
+	if errors.Is(err, ErrNotInstalled) && os.Getenv("OCADM_TEST_REQUIRE") != "1" {
+		return run(nil)
+	}
+	if err != nil {
+		panic(err)
+	}
+	defer s.Close()
+	return run(s)
+}
+
+// shortTempDir returns a short path: a Unix socket's path has at most about a hundred characters, and t.TempDir's may be longer.
+func shortTempDir(t testing.TB) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "ocadm-db-")
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	return dir
 }

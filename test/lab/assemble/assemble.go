@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"yunion.io/x/ocadm/internal/bundle"
+	"yunion.io/x/ocadm/internal/exec"
 	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/internal/version"
 	"yunion.io/x/ocadm/test/lab/binaries"
@@ -181,4 +182,31 @@ func write(ctx context.Context, out, key string, info bundle.Info, files []file,
 		return err
 	}
 	return os.WriteFile(keyFile(out), fmt.Appendf(nil, "%s %d\n", key, stat.Size()), 0o644) //nolint:gosec // no secret
+}
+
+// fakecloud builds the stand-in of this repository into the cache. It always calls the Go tool, which has its own cache.
+func fakecloud(ctx context.Context, logf cache.Logf) (string, error) {
+	checkout, err := binaries.Checkout()
+	if err != nil {
+		return "", err
+	}
+	base, err := cache.Dir()
+	if err != nil {
+		return "", err
+	}
+	dir := filepath.Join(base, "own")
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return "", fmt.Errorf("creating the cache: %w", err)
+	}
+	path := filepath.Join(dir, "fakecloud-"+cache.Key(checkout))
+	logf("building fakecloud")
+	_, err = (exec.Machine{}).Run(ctx, exec.Command{
+		Path: "go", Dir: checkout,
+		Args: []string{"build", "-trimpath", "-buildvcs=false", "-ldflags", "-s -w", "-o", path, "./test/fakecloud"},
+		Env:  []string{"CGO_ENABLED=0", "GOFLAGS="},
+	})
+	if err != nil {
+		return "", fmt.Errorf("building fakecloud: %w", err)
+	}
+	return path, nil
 }
