@@ -15,6 +15,7 @@ import (
 	"yunion.io/x/ocadm/cluster"
 	"yunion.io/x/ocadm/internal/nearest"
 	"yunion.io/x/ocadm/operatorctl/catalog"
+	"yunion.io/x/ocadm/operatorctl/component"
 )
 
 // newComponent groups the commands that work on one component of the cloud.
@@ -31,16 +32,12 @@ func newComponent(a *app) *cobra.Command {
 
 // componentRef finds a component by name; a nested block ("hostagent.SdnAgent") has two elements.
 func componentRef(f *cloudFlags, name string) (cluster.ComponentRef, error) {
-	var known []string
-	for _, c := range catalog.All() {
-		known = append(known, c.Name)
-		if c.Name != name {
-			continue
-		}
-		return cluster.ComponentRef{Cloud: f.key(), Name: name, Block: c.SpecPath(), Label: c.Workload.PodLabels[v1alpha1.LabelComponent]}, nil
+	c, ok := catalog.Get(name)
+	if !ok {
+		known := catalog.Names(func(component.Component) bool { return true })
+		return cluster.ComponentRef{}, misspelt(fmt.Sprintf("%q is not a component", name), name, known, "ocadm operator components lists them")
 	}
-	return cluster.ComponentRef{}, misspelt(fmt.Sprintf("%q is not a component", name), name, known,
-		"ocadm operator components lists them")
+	return cluster.ComponentRef{Cloud: f.key(), Name: name, Block: c.SpecPath(), Label: c.Workload.PodLabels[v1alpha1.LabelComponent]}, nil
 }
 
 // misspelt returns the error for an unknown name. Its remedy suggests the nearest known name, if one is near.
@@ -53,13 +50,7 @@ func misspelt(cause, name string, known []string, otherwise string) error {
 
 // componentNames completes the first argument.
 func componentNames(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
-	var names []string
-	if len(args) == 0 {
-		for _, c := range catalog.All() {
-			names = append(names, c.Name)
-		}
-	}
-	return names, cobra.ShellCompDirectiveNoFileComp
+	return catalog.Names(func(component.Component) bool { return len(args) == 0 }), cobra.ShellCompDirectiveNoFileComp
 }
 
 func newComponentUpdate(a *app) *cobra.Command {

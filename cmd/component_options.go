@@ -14,6 +14,7 @@ import (
 
 	"yunion.io/x/ocadm/cluster"
 	"yunion.io/x/ocadm/operatorctl/catalog"
+	"yunion.io/x/ocadm/operatorctl/component"
 	"yunion.io/x/ocadm/operatorctl/render"
 )
 
@@ -166,23 +167,13 @@ func optionsOf(name string) (service string, err error) {
 	if !slices.Contains(known, name) {
 		return "", misspelt(fmt.Sprintf("%q is not a component with options", name), name, known, "use one of "+strings.Join(known, ", "))
 	}
-	for _, c := range catalog.All() {
-		if c.Name == name {
-			service = c.OptionsRecord()
-		}
-	}
-	return service, nil
+	c, _ := catalog.Get(name)
+	return c.OptionsRecord(), nil
 }
 
 // configurableNames completes the name of a component with options.
 func configurableNames(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
-	var names []string
-	for _, c := range catalog.All() {
-		if len(args) == 0 && render.Configurable(c) {
-			names = append(names, c.Name)
-		}
-	}
-	return names, cobra.ShellCompDirectiveNoFileComp
+	return catalog.Names(func(c component.Component) bool { return len(args) == 0 && render.Configurable(c) }), cobra.ShellCompDirectiveNoFileComp
 }
 
 func optionsTable(p *page, list []cluster.ServiceOption) {

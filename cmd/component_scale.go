@@ -5,7 +5,6 @@ package cmd
 import (
 	"context"
 	"fmt"
-	"slices"
 	"strconv"
 
 	"github.com/spf13/cobra"
@@ -13,7 +12,6 @@ import (
 
 	"yunion.io/x/ocadm/cluster"
 	"yunion.io/x/ocadm/operatorctl/catalog"
-	"yunion.io/x/ocadm/operatorctl/component"
 	"yunion.io/x/ocadm/operatorctl/resolve"
 )
 
@@ -35,9 +33,8 @@ func newComponentScale(a *app) *cobra.Command {
 			if err != nil || replicas < 1 {
 				return misused(fmt.Sprintf("%q is not a positive number", args[1]), "to stop a component: ocadm component disable "+args[0])
 			}
-			all := catalog.All()
-			one := all[slices.IndexFunc(all, func(c component.Component) bool { return c.Name == args[0] })]
-			if why := resolve.Unscalable(all, one, int32(replicas)); why != "" {
+			one, _ := catalog.Get(args[0])
+			if why := resolve.Unscalable(catalog.All(), one, int32(replicas)); why != "" {
 				return misused("component "+args[0]+" cannot be scaled: "+why, "ocadm cluster status")
 			}
 			return f.withCloud(c, func(ctx context.Context, k client.WithWatch) error {

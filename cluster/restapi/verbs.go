@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
-	"slices"
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -17,7 +16,6 @@ import (
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/cluster"
 	"yunion.io/x/ocadm/operatorctl/catalog"
-	"yunion.io/x/ocadm/operatorctl/component"
 	"yunion.io/x/ocadm/operatorctl/operation"
 	"yunion.io/x/ocadm/operatorctl/resolve"
 )
@@ -110,13 +108,12 @@ func scaled(ctx context.Context, in *scaleInput) (*struct {
 		Changes []string `json:"changes"`
 	}
 }, error) {
-	all := catalog.All()
-	i := slices.IndexFunc(all, func(c component.Component) bool { return c.Name == in.Component })
-	if i < 0 {
+	one, ok := catalog.Get(in.Component)
+	if !ok {
 		return nil, problem(http.StatusNotFound, fmt.Sprintf("%q is not a component", in.Component))
 	}
-	ref := cluster.ComponentRef{Cloud: in.key(), Name: in.Component, Block: all[i].SpecPath()}
-	if why := resolve.Unscalable(all, all[i], in.Body.Replicas); why != "" {
+	ref := cluster.ComponentRef{Cloud: in.key(), Name: in.Component, Block: one.SpecPath()}
+	if why := resolve.Unscalable(catalog.All(), one, in.Body.Replicas); why != "" {
 		return nil, problem(http.StatusUnprocessableEntity, fmt.Sprintf("component %s cannot be scaled: %s", in.Component, why))
 	}
 	out := &struct {

@@ -121,9 +121,23 @@ const (
 	regionRights = "onecloud-region"
 )
 
+// Get returns a component, and whether there is one of that name.
+func Get(name string) (component.Component, bool) {
+	all := All()
+	if i := slices.IndexFunc(all, func(c component.Component) bool { return c.Name == name }); i >= 0 {
+		return all[i], true
+	}
+	return component.Component{}, false
+}
+
+// Names returns the names of the components for which which returns true.
+func Names(which func(component.Component) bool) []string {
+	return lists.Pick(All(), func(c component.Component) (string, bool) { return c.Name, which(c) })
+}
+
 // NeededBy returns the components that wait for another one.
 func NeededBy(name string) []string {
-	return lists.Pick(All(), func(c component.Component) (string, bool) { return c.Name, slices.Contains(c.After, name) })
+	return Names(func(c component.Component) bool { return slices.Contains(c.After, name) })
 }
 
 // syncTables returns the configuration of an ordinary service: it creates its tables when it starts.

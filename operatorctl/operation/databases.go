@@ -214,18 +214,14 @@ func databasesOf(components []string) []string {
 // usersOf returns the components that write to databases: their owners, and the services that use the account of an owner. Node agents that use one only
 // read.
 func usersOf(databases []string) []string {
-	var out []string
 	owns := func(c component.Component) bool {
 		return c.Database != nil && slices.ContainsFunc(databasesOf([]string{c.Name}), func(d string) bool { return slices.Contains(databases, d) })
 	}
 	all := catalog.All()
-	for _, c := range all {
+	return catalog.Names(func(c component.Component) bool {
 		shares := c.Config != nil && c.Config.AccountOf != "" && slices.ContainsFunc(all, func(o component.Component) bool { return o.Name == c.Config.AccountOf && owns(o) })
-		if owns(c) || shares && c.WorkloadKind() == component.Deployment {
-			out = append(out, c.Name)
-		}
-	}
-	return out
+		return owns(c) || shares && c.WorkloadKind() == component.Deployment
+	})
 }
 
 func copies(s backup.Saved) *v1alpha1.DatabaseCopies {

@@ -119,12 +119,11 @@ func (p prober) administrator(ctx context.Context) (*identity.Client, error) {
 
 // baseURL returns the URL of a component's API inside the cluster, from its Service.
 func (p prober) baseURL(ctx context.Context, name string) (string, error) {
-	all := catalog.All()
-	i := slices.IndexFunc(all, func(c component.Component) bool { return c.Name == name })
-	if i < 0 || len(all[i].Endpoints) == 0 {
+	c, _ := catalog.Get(name)
+	if len(c.Endpoints) == 0 {
 		return "", fmt.Errorf("component %q has no API", name)
 	}
-	end := all[i].Endpoints[0]
+	end := c.Endpoints[0]
 	if name == "keystone" {
 		end.Port, end.Path = "admin", "/v3"
 	}

@@ -90,12 +90,8 @@ func gated(o *unstructured.Unstructured) bool {
 	if !slices.Contains([]string{"Deployment", "StatefulSet", "DaemonSet", "CronJob"}, o.GetKind()) {
 		return false
 	}
-	for _, c := range catalog.All() {
-		if c.Name == o.GetLabels()[v1alpha1.LabelComponent] {
-			return len(c.After) > 0 || c.Account != nil || c.Name != "keystone" && len(c.Endpoints) > 0
-		}
-	}
-	return true
+	c, ok := catalog.Get(o.GetLabels()[v1alpha1.LabelComponent])
+	return !ok || len(c.After) > 0 || c.Account != nil || c.Name != "keystone" && len(c.Endpoints) > 0
 }
 
 // since returns the time, from the audit log, between the creation of the cloud and the operator's creation of the given objects.

@@ -59,16 +59,12 @@ func gateway(name string) Spec {
 // ordinary returns the row of a service that is not in the table: an API with database and type from the catalogue. An unknown name is an API with its own database.
 func ordinary(name string) Spec {
 	p := Spec{Name: name, Component: name, Database: OwnDatabase, Tables: []string{"records"}}
-	for _, c := range catalog.All() {
-		if c.Name != name {
-			continue
-		}
-		if c.Database == nil {
-			p.Database, p.Tables = NoDatabase, nil
-		}
-		if len(c.Endpoints) > 0 {
-			p.Type = c.Endpoints[0].Type
-		}
+	c, known := catalog.Get(name)
+	if known && c.Database == nil {
+		p.Database, p.Tables = NoDatabase, nil
+	}
+	if len(c.Endpoints) > 0 {
+		p.Type = c.Endpoints[0].Type
 	}
 	return p
 }
