@@ -150,10 +150,8 @@ func (r ComponentRef) Restart(ctx context.Context, c client.Client, now time.Tim
 
 // generation returns the generation of the workload that the status covers, 0 if there is none.
 func (r ComponentRef) generation(workloads []client.Object) int64 {
-	for _, w := range workloads {
-		if w.GetName() == r.Cloud.Name+"-"+r.Name {
-			return w.GetGeneration()
-		}
+	if i := slices.IndexFunc(workloads, func(w client.Object) bool { return w.GetName() == r.Cloud.Name+"-"+r.Name }); i >= 0 {
+		return workloads[i].GetGeneration()
 	}
 	return 0
 }

@@ -23,6 +23,7 @@ import (
 	"yunion.io/x/ocadm/internal/dbpair"
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/internal/kube"
+	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/internal/mysql"
 	"yunion.io/x/ocadm/internal/wait"
 )
@@ -282,12 +283,7 @@ func waitDatabase(ctx context.Context, c client.Client, namespace string, waitin
 }
 
 func (s *DatabaseStatus) member(name string) DatabaseMember {
-	for _, m := range s.Servers {
-		if m.Name == name {
-			return m
-		}
-	}
-	return DatabaseMember{}
+	return lists.First(s.Servers, func(m DatabaseMember) bool { return m.Name == name })
 }
 
 func changeRecord(ctx context.Context, c client.Client, namespace string, change func(*dbpair.Record)) error {

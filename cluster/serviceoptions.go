@@ -217,11 +217,7 @@ func operatorKeys(cm *corev1.ConfigMap) map[string]bool {
 		if m.FieldsV1 == nil || json.Unmarshal(m.FieldsV1.GetRawBytes(), &fields) != nil {
 			return nil
 		}
-		var out []string
-		for k := range fields.Data {
-			out = append(out, strings.TrimPrefix(k, "f:"))
-		}
-		return out
+		return slices.Collect(maps.Keys(fields.Data))
 	}
 	for _, mine := range []bool{true, false} {
 		for _, m := range cm.ManagedFields {
@@ -229,7 +225,7 @@ func operatorKeys(cm *corev1.ConfigMap) map[string]bool {
 				continue
 			}
 			for _, k := range keys(m) {
-				ours[k] = mine
+				ours[strings.TrimPrefix(k, "f:")] = mine
 			}
 		}
 	}

@@ -74,10 +74,8 @@ func (s Status) uncorrected() []v1alpha1.ComponentStatus {
 			}
 		}
 	}
-	for _, c := range s.Components {
-		if !c.Settled() && !stuck[c.Name] {
-			return nil
-		}
+	if slices.ContainsFunc(s.Components, func(c v1alpha1.ComponentStatus) bool { return !c.Settled() && !stuck[c.Name] }) {
+		return nil
 	}
 	return out
 }

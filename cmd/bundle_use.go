@@ -60,8 +60,7 @@ func diffTable(p *page, d bundle.Difference) {
 		p.line("the bundles have the same content")
 		return
 	}
-	rows := lists.Map(d.Changes, func(c bundle.Change) []string { return []string{c.Change, c.Kind, c.Name, ui.Bytes(c.Size)} })
-	p.table([]string{"CHANGE", "KIND", "NAME", "SIZE"}, rows)
+	table(p, []string{"CHANGE", "KIND", "NAME", "SIZE"}, d.Changes, func(c bundle.Change) []string { return []string{c.Change, c.Kind, c.Name, ui.Bytes(c.Size)} })
 	p.line("\na bundle created with --since OLD has %s", ui.Bytes(d.Size))
 }
 

@@ -53,15 +53,13 @@ func newCertsCheck(a *app) *cobra.Command {
 			return cmp.Or(err, kubernetes.NoCertificates())
 		}
 		if err := a.print(output, list, func(p *page) {
-			var rows [][]string
-			for _, c := range list {
+			table(p, []string{"NAME", "KIND", "EXPIRES", "DAYS", "STATE", "FILE"}, list, func(c kubernetes.Certificate) []string {
 				end, days := c.NotAfter.Format(time.RFC3339), strconv.Itoa(c.DaysLeft)
 				if c.State == kubernetes.CertificateDamaged {
 					end, days = "-", "-"
 				}
-				rows = append(rows, []string{c.Name, c.Kind, end, days, c.State, c.File})
-			}
-			p.table([]string{"NAME", "KIND", "EXPIRES", "DAYS", "STATE", "FILE"}, rows)
+				return []string{c.Name, c.Kind, end, days, c.State, c.File}
+			})
 		}); err != nil {
 			return err
 		}

@@ -151,15 +151,13 @@ func printRotation(p *page, out rotated) {
 		state += ", reverting"
 	}
 	p.line("Rotation %s of %s: %s\n", s.Record.ID, strings.Join(s.Record.Authorities, ", "), state)
-	var rows [][]string
-	for _, n := range s.Nodes {
+	table(p, []string{"NODE", "ROLE", "READY", "COMPLETED STAGE", "OLD KUBECONFIGS"}, s.Nodes, func(n rotation.Row) []string {
 		role := "worker"
 		if n.ControlPlane {
 			role = "control-plane"
 		}
-		rows = append(rows, []string{n.Node, role, yesNo(n.Ready), cmp.Or(string(n.Stage), "-"), cmp.Or(strings.Join(n.Left, ","), "-")})
-	}
-	p.table([]string{"NODE", "ROLE", "READY", "COMPLETED STAGE", "OLD KUBECONFIGS"}, rows)
+		return []string{n.Node, role, yesNo(n.Ready), cmp.Or(string(n.Stage), "-"), cmp.Or(strings.Join(n.Left, ","), "-")}
+	})
 	p.next(out.Next)
 }
 

@@ -14,6 +14,7 @@ import (
 
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/cluster"
+	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/operatorctl/catalog"
 	"yunion.io/x/ocadm/phases/cloud"
 	"yunion.io/x/ocadm/phases/config"
@@ -88,11 +89,7 @@ func renderedCloud(text []byte) ([]map[string]any, error) {
 // imagesOf returns the sorted images of the objects that the operator would render for a cloud's resource.
 func imagesOf(text []byte) ([]string, error) {
 	objs, err := renderedCloud(text)
-	var out []string
-	for _, o := range objs {
-		out = append(out, imagesIn(o)...)
-	}
-	return distinct(out), err
+	return distinct(lists.Map(objs, func(o map[string]any) []string { return imagesIn(o) })...), err
 }
 
 // joinImages reads the networks of the cluster, finds its depot, and determines which roles run which images, so that join imports only what this

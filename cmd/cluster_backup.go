@@ -177,30 +177,25 @@ func newBackupList(a *app) *cobra.Command {
 
 func (a *app) printBackups(f *cloudFlags, list []backup.Info) error {
 	return a.print(f.output, list, func(p *page) {
-		var rows [][]string
-		for _, i := range list {
+		table(p, []string{"NAME", "CLOUD", "VERSION", "SIZE", "TABLES", "ROWS", "ETCD", "STATE"}, list, func(i backup.Info) []string {
 			if i.Unknown {
-				rows = append(rows, []string{i.Name, "", "", "", "", "", "", "unknown: ocadm cluster backup verify"})
-				continue
+				return []string{i.Name, "", "", "", "", "", "", "unknown: ocadm cluster backup verify"}
 			}
-			rows = append(rows, []string{i.Name, i.Cloud.Namespace + "/" + i.Cloud.Name, i.Version, ui.Bytes(i.Size), strconv.Itoa(i.Tables), strconv.FormatInt(i.Rows, 10),
-				etcdSize(i.Etcd), proof(i)})
-		}
-		p.table([]string{"NAME", "CLOUD", "VERSION", "SIZE", "TABLES", "ROWS", "ETCD", "STATE"}, rows)
+			return []string{i.Name, i.Cloud.Namespace + "/" + i.Cloud.Name, i.Version, ui.Bytes(i.Size), strconv.Itoa(i.Tables), strconv.FormatInt(i.Rows, 10),
+				etcdSize(i.Etcd), proof(i)}
+		})
 	})
 }
 
 func (a *app) printHistory(f *cloudFlags, history backup.History) error {
 	return a.print(f.output, append(backup.History{}, history...), func(p *page) {
-		var rows [][]string
-		for _, r := range history {
+		table(p, []string{"TIME", "NAME", "PLACE", "SIZE", "TOOK", "ETCD", "STATE"}, history, func(r backup.Record) []string {
 			state := proven(r.Proven, r.Problem) + withoutEtcd(r.Etcd)
 			if r.Error != "" {
 				state = "failed: " + r.Error
 			}
-			rows = append(rows, []string{r.Time.Format(time.RFC3339), r.Name, r.Place, ui.Bytes(r.Size), fmt.Sprintf("%.0f s", r.Seconds), etcdSize(r.Etcd), state})
-		}
-		p.table([]string{"TIME", "NAME", "PLACE", "SIZE", "TOOK", "ETCD", "STATE"}, rows)
+			return []string{r.Time.Format(time.RFC3339), r.Name, r.Place, ui.Bytes(r.Size), fmt.Sprintf("%.0f s", r.Seconds), etcdSize(r.Etcd), state}
+		})
 	})
 }
 

@@ -41,11 +41,9 @@ func newDatabaseStatus(a *app) *cobra.Command {
 }
 
 func printDatabase(p *page, s cluster.DatabaseStatus) {
-	var rows [][]string
-	for _, m := range s.Servers {
-		rows = append(rows, []string{m.Pod, cmp.Or(m.Node, "-"), m.Role, yesNo(m.Ready), cmp.Or(m.State.Last, "-"), cmp.Or(m.State.Doing, "-")})
-	}
-	p.table([]string{"POD", "NODE", "ROLE", "READY", "LAST EVENT", "ACTIVITY"}, rows)
+	table(p, []string{"POD", "NODE", "ROLE", "READY", "LAST EVENT", "ACTIVITY"}, s.Servers, func(m cluster.DatabaseMember) []string {
+		return []string{m.Pod, cmp.Or(m.Node, "-"), m.Role, yesNo(m.Ready), cmp.Or(m.State.Last, "-"), cmp.Or(m.State.Doing, "-")}
+	})
 	p.line("\n%s: %s", map[bool]string{true: "redundant", false: "not redundant"}[s.Redundant], s.Message)
 }
 

@@ -29,11 +29,9 @@ func newClusterHistory(a *app) *cobra.Command {
 	}, "table", func(ctx context.Context, k client.WithWatch, _ []string) ([]cluster.Release, error) {
 		return cluster.History(ctx, k, f.key())
 	}, func(p *page, list []cluster.Release) {
-		var rows [][]string
-		for _, r := range list {
-			rows = append(rows, []string{strconv.Itoa(r.Revision), r.Time.UTC().Format(time.RFC3339), r.Version, r.Operator, state(r), strings.Join(r.Why, "; ")})
-		}
-		p.table([]string{"REVISION", "TIME", "VERSION", "OPERATOR", "STATE", "WHY"}, rows)
+		table(p, []string{"REVISION", "TIME", "VERSION", "OPERATOR", "STATE", "WHY"}, list, func(r cluster.Release) []string {
+			return []string{strconv.Itoa(r.Revision), r.Time.UTC().Format(time.RFC3339), r.Version, r.Operator, state(r), strings.Join(r.Why, "; ")}
+		})
 	})
 }
 

@@ -68,10 +68,8 @@ func printRehearsal(p *page, list []v1alpha1.Rehearsed) {
 	if len(list) == 0 {
 		return
 	}
-	var rows [][]string
-	for _, one := range list {
-		rows = append(rows, []string{one.Component, string(one.Result), one.Duration, strconv.FormatInt(one.Rows, 10), ui.Bytes(one.BytesBefore), ui.Bytes(one.BytesAfter),
-			strings.Join(one.Databases, ","), strings.ReplaceAll(one.Message, "\n", " ")})
-	}
-	p.table([]string{"COMPONENT", "RESULT", "TIME", "ROWS", "BEFORE", "AFTER", "DATABASES", "MESSAGE"}, rows)
+	table(p, []string{"COMPONENT", "RESULT", "TIME", "ROWS", "BEFORE", "AFTER", "DATABASES", "MESSAGE"}, list, func(one v1alpha1.Rehearsed) []string {
+		return []string{one.Component, string(one.Result), one.Duration, strconv.FormatInt(one.Rows, 10), ui.Bytes(one.BytesBefore), ui.Bytes(one.BytesAfter),
+			strings.Join(one.Databases, ","), strings.ReplaceAll(one.Message, "\n", " ")}
+	})
 }

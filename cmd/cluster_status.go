@@ -106,8 +106,10 @@ func statusTable(p *page, s cluster.Status, now time.Time) {
 		}
 	}
 	p.line("")
-	var rows [][]string
-	for _, c := range s.Components {
+	if len(s.Components) == 0 {
+		return
+	}
+	table(p, []string{"COMPONENT", "STATE", "VERSION", "SINCE", "WHY"}, s.Components, func(c v1alpha1.ComponentStatus) []string {
 		since := ""
 		if !c.Since.IsZero() {
 			since = now.Sub(c.Since.Time).Round(time.Second).String()
@@ -116,11 +118,8 @@ func statusTable(p *page, s cluster.Status, now time.Time) {
 		if c.State == v1alpha1.Available && !c.Outdated {
 			why = ""
 		}
-		rows = append(rows, []string{c.Name, string(c.State), cmp.Or(c.Version, "-"), cmp.Or(since, "-"), why})
-	}
-	if len(rows) > 0 {
-		p.table([]string{"COMPONENT", "STATE", "VERSION", "SINCE", "WHY"}, rows)
-	}
+		return []string{c.Name, string(c.State), cmp.Or(c.Version, "-"), cmp.Or(since, "-"), why}
+	})
 }
 
 // certificates describes the certificates in a line; "" if the operator has not reported any.

@@ -177,14 +177,12 @@ func configurableNames(_ *cobra.Command, args []string, _ string) ([]string, cob
 }
 
 func optionsTable(p *page, list []cluster.ServiceOption) {
-	var rows [][]string
-	for _, o := range list {
+	table(p, []string{"OPTION", "TYPE", "VALUE", "SOURCE", "PROBLEM"}, list, func(o cluster.ServiceOption) []string {
 		kind := cmp.Or(strings.Join(o.Choices, "|"), o.Type, "-")
 		value := "-"
 		if o.Value != nil {
 			value = cmp.Or(strings.TrimSpace(*o.Value), `""`)
 		}
-		rows = append(rows, []string{o.Name, kind, value, o.Source, o.Problem})
-	}
-	p.table([]string{"OPTION", "TYPE", "VALUE", "SOURCE", "PROBLEM"}, rows)
+		return []string{o.Name, kind, value, o.Source, o.Problem}
+	})
 }

@@ -5,6 +5,7 @@ package cmd
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -110,11 +111,7 @@ func newConfigImages(a *app) *cobra.Command {
 }
 
 func hideAllBut(fs *pflag.FlagSet, keep ...string) {
-	shown := map[string]bool{}
-	for _, k := range keep {
-		shown[k] = true
-	}
-	fs.VisitAll(func(f *pflag.Flag) { f.Hidden = f.Hidden || !shown[f.Name] })
+	fs.VisitAll(func(f *pflag.Flag) { f.Hidden = f.Hidden || !slices.Contains(keep, f.Name) })
 	// These commands create neither a cloud nor a database: the settings choose images.
 	fs.Lookup("onecloud-version").Usage = "version of the cloud whose images to include; empty includes none"
 	fs.Lookup("mysql-host").Usage = "host of your own database server; empty includes the image of the embedded MariaDB"

@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"yunion.io/x/ocadm/internal/images"
+	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/internal/version"
 	depotphase "yunion.io/x/ocadm/phases/depot"
 	"yunion.io/x/ocadm/phases/host"
@@ -61,12 +62,9 @@ func lacksProgram(ctx context.Context, h *host.Host, image string) error {
 	if err := k.List(ctx, &nodes); err != nil {
 		return fmt.Errorf("listing the nodes: %w", err)
 	}
-	var archs []string
-	for _, n := range nodes.Items {
-		if arch := n.Status.NodeInfo.Architecture; arch != "" {
-			archs = append(archs, arch)
-		}
-	}
+	archs := lists.Pick(nodes.Items, func(n corev1.Node) (string, bool) {
+		return n.Status.NodeInfo.Architecture, n.Status.NodeInfo.Architecture != ""
+	})
 	slices.Sort(archs)
 	return depotphase.Lacks(ctx, h, image, slices.Compact(archs))
 }

@@ -26,6 +26,7 @@ import (
 	"yunion.io/x/ocadm/cluster"
 	"yunion.io/x/ocadm/internal/depot"
 	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/internal/ownimage"
 	"yunion.io/x/ocadm/internal/ui"
 	depotphase "yunion.io/x/ocadm/phases/depot"
@@ -63,12 +64,9 @@ func newDepotStatus(a *app) *cobra.Command {
 }
 
 func depotTable(p *page, st depot.Status) {
-	var rows [][]string
-	for _, r := range st.Roots {
-		rows = append(rows, []string{cmp.Or(r.Image, r.Name), r.Since.UTC().Format(time.RFC3339), strconv.Itoa(r.Images), strconv.Itoa(r.Files), ui.Bytes(r.Size),
-			yesNo(r.Complete)})
-	}
-	p.table([]string{"ROOT OR IMAGE", "SINCE", "IMAGES", "FILES", "SIZE", "COMPLETE"}, rows)
+	table(p, []string{"ROOT OR IMAGE", "SINCE", "IMAGES", "FILES", "SIZE", "COMPLETE"}, st.Roots, func(r depot.RootStatus) []string {
+		return []string{cmp.Or(r.Image, r.Name), r.Since.UTC().Format(time.RFC3339), strconv.Itoa(r.Images), strconv.Itoa(r.Files), ui.Bytes(r.Size), yesNo(r.Complete)}
+	})
 	for i, want := range st.Wanted {
 		if i == 0 {
 			p.line("\nto be copied:")
@@ -193,11 +191,7 @@ func nodeNames(ctx context.Context, k client.Client) (map[string]bool, error) {
 	if err := k.List(ctx, &list); err != nil {
 		return nil, fmt.Errorf("listing the nodes: %w", err)
 	}
-	names := map[string]bool{}
-	for _, n := range list.Items {
-		names[n.Name] = true
-	}
-	return names, nil
+	return lists.Set(list.Items, func(n metav1.PartialObjectMetadata) string { return n.Name }), nil
 }
 
 // podImages returns the images of a node's pods, by full name. A kubelet may read those, so the depot needs no further permission. While the API

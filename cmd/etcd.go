@@ -57,8 +57,7 @@ func newEtcdStatus(a *app) *cobra.Command {
 }
 
 func printEtcd(p *page, s etcdphase.Status) {
-	var rows [][]string
-	for _, m := range s.Members {
+	table(p, []string{"MEMBER", "ROLE", "VERSION", "SIZE", "IN USE", "QUOTA", "REVISION", "ALARMS"}, s.Members, func(m etcd.Observed) []string {
 		role := "follower"
 		switch {
 		case !m.Answers:
@@ -68,9 +67,8 @@ func printEtcd(p *page, s etcdphase.Status) {
 		case m.Learner:
 			role = "learner"
 		}
-		rows = append(rows, []string{m.Node(), role, m.Version, ui.Bytes(m.Size), ui.Bytes(m.InUse), ui.Bytes(m.Quota), fmt.Sprint(m.Revision), strings.Join(m.Alarms, ", ")})
-	}
-	p.table([]string{"MEMBER", "ROLE", "VERSION", "SIZE", "IN USE", "QUOTA", "REVISION", "ALARMS"}, rows)
+		return []string{m.Node(), role, m.Version, ui.Bytes(m.Size), ui.Bytes(m.InUse), ui.Bytes(m.Quota), fmt.Sprint(m.Revision), strings.Join(m.Alarms, ", ")}
+	})
 	last := "no snapshot on this machine"
 	if s.Snapshots.Last != nil {
 		last = fmt.Sprintf("%d snapshots on this machine, the last of %s, revision %d", s.Snapshots.Count, s.Snapshots.Last.Time.Format(time.RFC3339), s.Snapshots.Last.Revision)

@@ -195,11 +195,9 @@ func newFleetStatus(a *app) *cobra.Command {
 				return err
 			}
 			return errors.Join(a.print(f.output, all, func(p *page) {
-				var rows [][]string
-				for _, m := range all {
-					rows = append(rows, []string{m.Name, m.Role, m.Address, yesNo(m.Answers), cmp.Or(m.Node, "-"), cmp.Or(m.Phase, "-"), m.Message})
-				}
-				p.table([]string{"MACHINE", "ROLE", "ADDRESS", "ANSWERS", "NODE", "PHASE", "MESSAGE"}, rows)
+				table(p, []string{"MACHINE", "ROLE", "ADDRESS", "ANSWERS", "NODE", "PHASE", "MESSAGE"}, all, func(m fleet.MachineStatus) []string {
+					return []string{m.Name, m.Role, m.Address, yesNo(m.Answers), cmp.Or(m.Node, "-"), cmp.Or(m.Phase, "-"), m.Message}
+				})
 			}), err)
 		},
 	}

@@ -64,12 +64,10 @@ type haStatus struct {
 }
 
 func printHA(p *page, s haStatus) {
-	var rows [][]string
-	for _, n := range s.Nodes {
-		rows = append(rows, []string{n.Name, n.Address, yesNo(n.Ready), map[bool]string{true: "answers", false: "silent"}[n.APIServer], n.Etcd,
-			map[bool]string{true: s.Address, false: "-"}[n.Holds]})
-	}
-	p.table([]string{"NODE", "ADDRESS", "READY", "API SERVER", "ETCD", "VIRTUAL ADDRESS"}, rows)
+	table(p, []string{"NODE", "ADDRESS", "READY", "API SERVER", "ETCD", "VIRTUAL ADDRESS"}, s.Nodes, func(n vipphase.NodeStatus) []string {
+		return []string{n.Name, n.Address, yesNo(n.Ready), map[bool]string{true: "answers", false: "silent"}[n.APIServer], n.Etcd,
+			map[bool]string{true: s.Address, false: "-"}[n.Holds]}
+	})
 	p.line("\nendpoint %s; the control plane survives the loss of %d more node(s)", s.Endpoint, s.Tolerates)
 	p.list("\nProblems:", s.Problems)
 	p.list("\nNot redundant:", s.NotRedundant)

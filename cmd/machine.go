@@ -55,14 +55,11 @@ func machineTable(p *page, list []cluster.Machine) {
 		p.line("no machines")
 		return
 	}
-	var rows [][]string
-	for i := range list {
-		m := &list[i]
+	table(p, []string{"NAME", "ADDRESS", "ROLES", "PHASE", "AGE", "MESSAGE"}, list, func(m cluster.Machine) []string {
 		roles := lists.Map(m.Spec.Roles, func(r v1alpha1.MachineRole) string { return string(r) })
-		rows = append(rows, []string{m.Name, cmp.Or(addressOf(m), "-"), cmp.Or(strings.Join(roles, ","), "-"), cmp.Or(string(m.Status.Phase), "-"),
-			time.Since(m.CreationTimestamp.Time).Round(time.Second).String(), cmp.Or(m.Status.FailureMessage, m.Status.Message)})
-	}
-	p.table([]string{"NAME", "ADDRESS", "ROLES", "PHASE", "AGE", "MESSAGE"}, rows)
+		return []string{m.Name, cmp.Or(addressOf(&m), "-"), cmp.Or(strings.Join(roles, ","), "-"), cmp.Or(string(m.Status.Phase), "-"),
+			time.Since(m.CreationTimestamp.Time).Round(time.Second).String(), cmp.Or(m.Status.FailureMessage, m.Status.Message)}
+	})
 }
 
 // addressOf returns the SSH address of a machine; for one that calls in, the address of its Node.

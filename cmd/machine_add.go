@@ -14,6 +14,7 @@ import (
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/cluster"
 	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/internal/ssh"
 	machinectl "yunion.io/x/ocadm/operatorctl/machine"
 )
@@ -150,9 +151,7 @@ func (m *machineFlags) machine(f *cloudFlags, name string) cluster.Machine {
 		one.Annotations = cluster.PauseMachine(time.Now())
 	}
 	one.Spec = v1alpha1.OnecloudMachineSpec{Cloud: f.name, Labels: m.labels, HostNetworks: m.hostNetworks}
-	for _, r := range m.roles {
-		one.Spec.Roles = append(one.Spec.Roles, v1alpha1.MachineRole(r))
-	}
+	one.Spec.Roles = lists.Map(m.roles, func(r string) v1alpha1.MachineRole { return v1alpha1.MachineRole(r) })
 	return one
 }
 

@@ -15,6 +15,7 @@ import (
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/cluster"
 	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/internal/probe"
 )
 
@@ -80,12 +81,9 @@ func newMachinePrecheck(a *app) *cobra.Command {
 
 // compareMachines compares the machines that could be logged in to. It returns nil if the operator does not support this.
 func compareMachines(ctx context.Context, k client.WithWatch, f *cloudFlags, all []cluster.Operation) (*cluster.Operation, error) {
-	var names []string
-	for _, o := range all {
-		if o.Status.Machine != nil && o.Status.Machine.HostKey != "" {
-			names = append(names, o.MachineName())
-		}
-	}
+	names := lists.Pick(all, func(o cluster.Operation) (string, bool) {
+		return o.MachineName(), o.Status.Machine != nil && o.Status.Machine.HostKey != ""
+	})
 	if len(names) == 0 {
 		return nil, nil
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/util/validation"
 
+	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/phases/move"
 )
 
@@ -109,11 +110,7 @@ func (a *app) move(c *cobra.Command, to string, follow bool, f stepFlags) error 
 // followers returns the commands to run on the other nodes after the control plane has moved.
 func followers(ctx context.Context, m *move.Move) ([]string, error) {
 	others, err := m.Others(ctx)
-	out := make([]string, 0, len(others))
-	for _, name := range others {
-		out = append(out, fmt.Sprintf("on %s: ocadm move --follow %s", name, m.To))
-	}
-	return out, err
+	return lists.Map(others, func(name string) string { return fmt.Sprintf("on %s: ocadm move --follow %s", name, m.To) }), err
 }
 
 func (a *app) printMoved(f stepFlags, out nodeMoved) error {

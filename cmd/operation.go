@@ -57,12 +57,10 @@ func operationTable(p *page, list []cluster.Operation) {
 		p.line("no operations")
 		return
 	}
-	var rows [][]string
-	for _, o := range list {
-		rows = append(rows, []string{o.Name, o.Spec.Action, cmp.Or(string(o.Status.Phase), "-"), cmp.Or(o.Status.Step, "-"),
-			time.Since(o.CreationTimestamp.Time).Round(time.Second).String(), cmp.Or(o.Spec.Requester, "-"), cluster.MessageLine(&o)})
-	}
-	p.table([]string{"NAME", "ACTION", "PHASE", "STEP", "AGE", "REQUESTER", "MESSAGE"}, rows)
+	table(p, []string{"NAME", "ACTION", "PHASE", "STEP", "AGE", "REQUESTER", "MESSAGE"}, list, func(o cluster.Operation) []string {
+		return []string{o.Name, o.Spec.Action, cmp.Or(string(o.Status.Phase), "-"), cmp.Or(o.Status.Step, "-"),
+			time.Since(o.CreationTimestamp.Time).Round(time.Second).String(), cmp.Or(o.Spec.Requester, "-"), cluster.MessageLine(&o)}
+	})
 }
 
 func newOperationShow(a *app) *cobra.Command {

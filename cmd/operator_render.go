@@ -239,16 +239,14 @@ func row(c component.Component) componentRow {
 }
 
 func printComponents(p *page, list []componentRow) {
-	var rows [][]string
-	for _, r := range list {
+	table(p, []string{"NAME", "KINDS", "IMAGE", "PORTS", "DATABASE", "ACCOUNT", "ENDPOINTS", "AFTER"}, list, func(r componentRow) []string {
 		cells := []string{r.Name, strings.Join(r.Kinds, ","), r.Image, strings.Join(r.Ports, ","), r.Database, r.Account,
 			strings.Join(r.Endpoints, ","), strings.Join(r.After, ",")}
 		for i, c := range cells {
 			cells[i] = cmp.Or(c, "-")
 		}
-		rows = append(rows, cells)
-	}
-	p.table([]string{"NAME", "KINDS", "IMAGE", "PORTS", "DATABASE", "ACCOUNT", "ENDPOINTS", "AFTER"}, rows)
+		return cells
+	})
 }
 
 func newOperatorCRDCommand() *cobra.Command {

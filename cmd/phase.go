@@ -53,7 +53,7 @@ func addPhases(parent *cobra.Command, a *app, p plan, path string, phases []host
 			c.Args = cobra.ArbitraryArgs
 			run := c.RunE
 			c.RunE = func(c *cobra.Command, rest []string) error {
-				if p.takesNoArguments() && len(rest) > 0 {
+				if p.name != "join" && len(rest) > 0 {
 					return groupRunE(c, rest)
 				}
 				return run(c, rest)
@@ -63,8 +63,6 @@ func addPhases(parent *cobra.Command, a *app, p plan, path string, phases []host
 		parent.AddCommand(c)
 	}
 }
-
-func (p plan) takesNoArguments() bool { return p.name != "join" }
 
 // phaseTable lists the phases for help.
 func phaseTable(phases []host.Phase) string {

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/internal/ui"
 )
 
@@ -36,6 +37,11 @@ func (p *page) list(title string, lines []string) {
 }
 
 func (p *page) table(header []string, rows [][]string) { _ = ui.Table(p, header, rows) } // writing to a page never fails
+
+// table adds a table with a row for each element.
+func table[T any](p *page, header []string, all []T, row func(T) []string) {
+	p.table(header, lists.Map(all, row))
+}
 
 // print writes v as JSON or YAML, or else its page.
 func (a *app) print(output *ui.Choice, v any, text func(*page)) error {

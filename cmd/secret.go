@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/phases/config"
 )
 
@@ -25,13 +26,9 @@ const (
 
 // secretFlags returns the flags with values that other users of the machine must not read.
 func secretFlags() []string {
-	out := []string{"discovery-token", "tls-bootstrap-token"} // of earlier versions and of kubeadm
-	for _, s := range config.Settings() {
-		if s.Secret && s.Flag != "" && !slices.Contains(out, s.Flag) {
-			out = append(out, s.Flag)
-		}
-	}
-	return out
+	former := []string{"discovery-token", "tls-bootstrap-token"} // of earlier versions and of kubeadm
+	flags := lists.Pick(config.Settings(), func(s config.Setting) (string, bool) { return s.Flag, s.Secret && s.Flag != "" })
+	return lists.Unique(append(former, flags...))
 }
 
 // HideSecrets removes secrets from the arguments of this process, which every user of the machine can read. If argv holds a secret, HideSecrets

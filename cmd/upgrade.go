@@ -166,7 +166,11 @@ func (a *app) applyUpgrade(c *cobra.Command, h *host.Host, f upgradeFlags) error
 	if err := upgrade.Begin(ctx, u, p.From, p.To); err != nil {
 		return kube.Explain(err)
 	}
-	next := func() []string { return nextUpgrades(p.Work, h.Config.Node.Name) }
+	next := func() []string {
+		return lists.Pick(p.Work, func(w upgrade.Work) (string, bool) {
+			return "on " + w.Node + ": ocadm upgrade node", w.Node != h.Config.Node.Name
+		})
+	}
 	switch {
 	case u.Done(ctx):
 		return a.printSteps(f.stepFlags, upgraded{Node: h.Config.Node.Name, To: p.To, stepsRun: noSteps(next()...)},
@@ -188,10 +192,6 @@ func (a *app) applyUpgrade(c *cobra.Command, h *host.Host, f upgradeFlags) error
 		return err
 	}
 	return a.runUpgrade(ctx, "upgrade apply", u, f.stepFlags, next)
-}
-
-func nextUpgrades(work []upgrade.Work, here string) []string {
-	return lists.Pick(work, func(w upgrade.Work) (string, bool) { return "on " + w.Node + ": ocadm upgrade node", w.Node != here })
 }
 
 // awaitAPI waits for the API server after an interrupted exchange. If it does not start, the previous static pods are restored.

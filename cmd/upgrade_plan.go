@@ -106,16 +106,14 @@ func newUpgradePlan(a *app) *cobra.Command {
 }
 
 func printUpgradePlan(to *page, p *upgradePlan) {
-	var rows [][]string
-	for _, n := range p.Nodes {
+	table(to, []string{"NODE", "ROLE", "STATE", "KUBELET", "API SERVER", "ETCD", "RUNTIME"}, p.Nodes, func(n upgrade.Node) []string {
 		ready := "Ready"
 		if !n.Ready {
 			ready = "NotReady"
 		}
 		pods := n.StaticPods
-		rows = append(rows, []string{n.Name, n.Role(), ready, n.Kubelet, cmp.Or(pods["kube-apiserver"], "-"), cmp.Or(pods["etcd"], "-"), n.Runtime})
-	}
-	to.table([]string{"NODE", "ROLE", "STATE", "KUBELET", "API SERVER", "ETCD", "RUNTIME"}, rows)
+		return []string{n.Name, n.Role(), ready, n.Kubelet, cmp.Or(pods["kube-apiserver"], "-"), cmp.Or(pods["etcd"], "-"), n.Runtime}
+	})
 	for _, addon := range p.Addons {
 		to.line("%s %s", addon.Name, addon.Version)
 	}

@@ -74,8 +74,7 @@ type knownCause struct {
 }
 
 func causesListed() []knownCause {
-	var out []knownCause
-	for _, c := range why.Causes() {
+	return lists.Map(why.Causes(), func(c why.Cause) knownCause {
 		l := knownCause{ID: c.ID, Code: c.Code, Layer: c.Layer.String(), Severity: finding.Error, Title: c.Title}
 		if c.Warning {
 			l.Severity = finding.Warning
@@ -83,9 +82,8 @@ func causesListed() []knownCause {
 		if c.Fix != nil {
 			l.Fix = c.Fix.Action
 		}
-		out = append(out, l)
-	}
-	return out
+		return l
+	})
 }
 
 func (a *app) printCauses(output *ui.Choice) error {

@@ -25,6 +25,7 @@ import (
 	"yunion.io/x/ocadm/internal/certreport"
 	"yunion.io/x/ocadm/internal/dbpair"
 	"yunion.io/x/ocadm/internal/kube"
+	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/operatorctl/catalog"
 	"yunion.io/x/ocadm/operatorctl/engine"
 	machinectl "yunion.io/x/ocadm/operatorctl/machine"
@@ -167,13 +168,9 @@ func machines(mgr ctrl.Manager, o machinectl.Options) error {
 				o.Log.Warn("listing machines", "error", err)
 				return nil
 			}
-			var out []ctrl.Request
-			for i := range all.Items {
-				if m := &all.Items[i]; concerns(object, m) {
-					out = append(out, ctrl.Request{NamespacedName: client.ObjectKeyFromObject(m)})
-				}
-			}
-			return out
+			return lists.Pick(all.Items, func(m v1alpha1.OnecloudMachine) (ctrl.Request, bool) {
+				return ctrl.Request{NamespacedName: client.ObjectKeyFromObject(&m)}, concerns(object, &m)
+			})
 		})
 	}
 	infrastructure := ctrl.NewControllerManagedBy(mgr).Named("onecloudmachine").For(&v1alpha1.OnecloudMachine{}).

@@ -22,6 +22,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/operatorctl/status"
 )
 
@@ -51,11 +52,9 @@ func everyCloud(c client.Reader, log *slog.Logger) handler.MapFunc {
 			log.Warn("listing the clouds", "error", err)
 			return nil
 		}
-		out := make([]ctrl.Request, 0, len(all.Items))
-		for i := range all.Items {
-			out = append(out, ctrl.Request{NamespacedName: client.ObjectKeyFromObject(&all.Items[i])})
-		}
-		return out
+		return lists.Map(all.Items, func(c v1alpha1.OnecloudCluster) ctrl.Request {
+			return ctrl.Request{NamespacedName: client.ObjectKeyFromObject(&c)}
+		})
 	}
 }
 

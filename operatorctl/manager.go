@@ -24,6 +24,7 @@ import (
 
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/internal/kube"
+	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/operatorctl/engine"
 	"yunion.io/x/ocadm/operatorctl/render"
 )
@@ -134,15 +135,13 @@ func stripJob(j *batchv1.Job) { j.ManagedFields, j.Spec = nil, batchv1.JobSpec{}
 
 // stripContainers keeps the startup time limits of containers, and which init containers are sidecars.
 func stripContainers(all []corev1.Container) []corev1.Container {
-	var kept []corev1.Container
-	for _, c := range all {
+	return lists.Map(all, func(c corev1.Container) corev1.Container {
 		k := corev1.Container{Name: c.Name, RestartPolicy: c.RestartPolicy}
 		if p := c.StartupProbe; p != nil {
 			k.StartupProbe = &corev1.Probe{PeriodSeconds: p.PeriodSeconds, FailureThreshold: p.FailureThreshold}
 		}
-		kept = append(kept, k)
-	}
-	return kept
+		return k
+	})
 }
 
 // stripNode keeps the labels, addresses, age and Ready condition of a node.

@@ -15,6 +15,7 @@ import (
 	"yunion.io/x/ocadm/cluster"
 	"yunion.io/x/ocadm/cluster/restapi"
 	"yunion.io/x/ocadm/internal/backup"
+	"yunion.io/x/ocadm/internal/lists"
 )
 
 var _ cluster.Views = (*Client)(nil)
@@ -90,9 +91,7 @@ func (c *Client) AddMachines(ctx context.Context, all []cluster.Machine, report 
 }
 
 func resources(all []cluster.Machine) []any {
-	var out []any
-	for i := range all {
-		m := &all[i]
+	return lists.Map(all, func(m cluster.Machine) any {
 		metadata := map[string]any{"name": m.Name}
 		if len(m.Labels) > 0 {
 			metadata["labels"] = m.Labels
@@ -100,7 +99,6 @@ func resources(all []cluster.Machine) []any {
 		if len(m.Annotations) > 0 {
 			metadata["annotations"] = m.Annotations
 		}
-		out = append(out, map[string]any{"apiVersion": m.APIVersion, "kind": m.Kind, "metadata": metadata, "spec": m.Spec})
-	}
-	return out
+		return map[string]any{"apiVersion": m.APIVersion, "kind": m.Kind, "metadata": metadata, "spec": m.Spec}
+	})
 }

@@ -6,7 +6,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"maps"
 	"net/http"
 	"slices"
 	"strconv"
@@ -229,7 +228,7 @@ func (k kind) createOnce(ctx context.Context, u *unstructured.Unstructured, dige
 		if u.GetName() == "" {
 			u.SetName(strings.TrimSuffix(u.GetGenerateName(), "-") + "-" + digest[:idLength])
 		}
-		u.SetAnnotations(with(u.GetAnnotations(), annotationOnce, digest))
+		u.SetAnnotations(labels.Merge(u.GetAnnotations(), labels.Set{annotationOnce: digest}))
 	}
 	err := of(ctx).Create(ctx, u, client.FieldOwner(kube.FieldManager), strict)
 	if apierrors.IsAlreadyExists(err) && digest != "" {
@@ -252,15 +251,6 @@ func (k kind) createOnce(ctx context.Context, u *unstructured.Unstructured, dige
 
 // strict makes the API server refuse unknown fields: otherwise it would silently drop a misspelt one.
 const strict = client.FieldValidation(metav1.FieldValidationStrict)
-
-func with(all map[string]string, key, value string) map[string]string {
-	all = maps.Clone(all)
-	if all == nil {
-		all = map[string]string{}
-	}
-	all[key] = value
-	return all
-}
 
 func (k kind) wanted(r Resource, namespace string) (*unstructured.Unstructured, error) {
 	u := &unstructured.Unstructured{Object: map[string]any{"metadata": map[string]any{}, "spec": r.Spec}}

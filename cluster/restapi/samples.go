@@ -12,6 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
 
+	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/internal/wait"
 )
 
@@ -94,16 +95,15 @@ func read(now time.Time, families []*dto.MetricFamily) sample {
 			}
 			out.values[f.name] = map[cloudKey]float64{}
 			for _, m := range family.GetMetric() {
-				labels := map[string]string{}
-				for _, l := range m.GetLabel() {
-					labels[l.GetName()] = l.GetValue()
+				label := func(name string) string {
+					return lists.First(m.GetLabel(), func(l *dto.LabelPair) bool { return l.GetName() == name }).GetValue()
 				}
-				if f.label != "" && labels[f.label] != f.value {
+				if f.label != "" && label(f.label) != f.value {
 					continue
 				}
 				key := cloudKey{}
 				if f.cloud {
-					key = cloudKey{labels["namespace"], labels["cluster"]}
+					key = cloudKey{label("namespace"), label("cluster")}
 				}
 				out.values[f.name][key] += m.GetGauge().GetValue() + m.GetCounter().GetValue()
 			}

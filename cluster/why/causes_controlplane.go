@@ -8,7 +8,10 @@ import (
 	"regexp"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+
 	"yunion.io/x/ocadm/internal/etcdlog"
+	"yunion.io/x/ocadm/internal/lists"
 )
 
 const (
@@ -54,13 +57,9 @@ func controlPlaneCauses() []Cause {
 			What: "${pod} does not run", Why: "a static pod of the control plane is not ready",
 			Next: "kubectl -n kube-system logs ${pod} --previous; kubectl -n kube-system describe pod ${pod}",
 			When: func(f *facts) []Hit {
-				var out []Hit
-				for _, p := range f.podsLabelled("kube-system", "tier", "control-plane") {
-					if f.unwell(p) {
-						out = append(out, Hit{On: podSubject(p), Via: []Subject{controlPlane}, Evidence: []string{f.podLine(p)}})
-					}
-				}
-				return out
+				return lists.Pick(f.podsLabelled("kube-system", "tier", "control-plane"), func(p *corev1.Pod) (Hit, bool) {
+					return Hit{On: podSubject(p), Via: []Subject{controlPlane}, Evidence: []string{f.podLine(p)}}, f.unwell(p)
+				})
 			}},
 		{ID: "etcd-no-leader", Code: "OCA-4303", Layer: ControlPlane, On: string(controlPlane), Title: "etcd of Kubernetes lost its leader, or was slow",
 			Why:  "a majority of its members is needed, and their disks must not be slow",
@@ -107,12 +106,9 @@ func (f *facts) refused(code string) []Hit {
 	if f.Refused == nil || f.Refused.Code != code {
 		return nil
 	}
-	var evidence []string
-	for _, m := range f.Machines {
-		if m.APIServer != "" && m.APIServer != Ready {
-			evidence = append(evidence, "the API server of "+m.Node+": "+shorten(m.APIServer))
-		}
-	}
+	evidence := lists.Pick(f.Machines, func(m Machine) (string, bool) {
+		return "the API server of " + m.Node + ": " + shorten(m.APIServer), m.APIServer != "" && m.APIServer != Ready
+	})
 	on := controlPlane
 	if f.notAsked() {
 		on, evidence = kubeconfig, nil // nothing on the machine explains its absence

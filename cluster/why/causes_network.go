@@ -8,6 +8,8 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"yunion.io/x/ocadm/internal/lists"
 )
 
 func networkCauses() []Cause {
@@ -126,13 +128,10 @@ func ofService(t Text) bool { return t.On != controlPlane }
 
 // agentDown finds unhealthy pods of a DaemonSet on nodes that report.
 func (f *facts) agentDown(label, value string) []Hit {
-	var out []Hit
-	for _, p := range f.podsLabelled("", label, value) {
-		if f.unwell(p) && p.Spec.NodeName != "" && !f.nodeSilent(p.Spec.NodeName) {
-			out = append(out, Hit{On: nodeSubject(p.Spec.NodeName), Values: podValues(p), Evidence: []string{f.podLine(p)}})
-		}
-	}
-	return out
+	return lists.Pick(f.podsLabelled("", label, value), func(p *corev1.Pod) (Hit, bool) {
+		return Hit{On: nodeSubject(p.Spec.NodeName), Values: podValues(p), Evidence: []string{f.podLine(p)}},
+			f.unwell(p) && p.Spec.NodeName != "" && !f.nodeSilent(p.Spec.NodeName)
+	})
 }
 
 // nodeSilent reports whether the kubelet of a node does not report, so that the state of its pods is outdated.

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"yunion.io/x/ocadm/internal/lists"
 )
 
 const (
@@ -170,10 +172,8 @@ func notReady(message string) func(*facts) []Hit {
 func pressure(kind corev1.NodeConditionType) func(*facts) []Hit {
 	return func(f *facts) []Hit {
 		return f.nodesWhere(func(n *corev1.Node) string {
-			for _, c := range n.Status.Conditions {
-				if c.Type == kind && c.Status == corev1.ConditionTrue {
-					return shorten(string(kind) + ": " + c.Message)
-				}
+			if c := lists.First(n.Status.Conditions, func(c corev1.NodeCondition) bool { return c.Type == kind }); c.Status == corev1.ConditionTrue {
+				return shorten(string(kind) + ": " + c.Message)
 			}
 			return ""
 		})
@@ -182,25 +182,17 @@ func pressure(kind corev1.NodeConditionType) func(*facts) []Hit {
 
 func disks(is func(Disk) bool) func(*facts) []Hit {
 	return func(f *facts) []Hit {
-		var out []Hit
-		for _, d := range f.Disks {
-			if is(d) {
-				out = append(out, Hit{On: nodeSubject(d.Node), Values: map[string]string{"disk": d.What, "limits": d.Limits()}, Evidence: []string{d.What + ": " + d.Space()}})
-			}
-		}
-		return out
+		return lists.Pick(f.Disks, func(d Disk) (Hit, bool) {
+			return Hit{On: nodeSubject(d.Node), Values: map[string]string{"disk": d.What, "limits": d.Limits()}, Evidence: []string{d.What + ": " + d.Space()}}, is(d)
+		})
 	}
 }
 
 func inodes(f *facts) []Hit {
-	var out []Hit
-	for _, d := range f.Disks {
-		if d.Inodes > 0 && d.InodesFree*100/d.Inodes < fewInodes {
-			out = append(out, Hit{On: nodeSubject(d.Node), Values: map[string]string{"disk": d.What},
-				Evidence: []string{fmt.Sprintf("%s: %d of %d inodes are free", d.What, d.InodesFree, d.Inodes)}})
-		}
-	}
-	return out
+	return lists.Pick(f.Disks, func(d Disk) (Hit, bool) {
+		return Hit{On: nodeSubject(d.Node), Values: map[string]string{"disk": d.What}, Evidence: []string{fmt.Sprintf("%s: %d of %d inodes are free",
+			d.What, d.InodesFree, d.Inodes)}}, d.Inodes > 0 && d.InodesFree*100/d.Inodes < fewInodes
+	})
 }
 
 // clocks compares the times that kubelets write in the leases of their nodes. It skips nodes that are not Ready, whose leases are old.

@@ -144,12 +144,10 @@ func (f *facts) onMachines() []Found {
 // root returns the cause that no other one explains. Errors come before warnings, then those that no error explains, then the lower layer, then the
 // cause that explains more, then the order of the table.
 func root(g graph, before map[Subject]Subject, found []Found) *Found {
-	var inReach []Found
-	for _, x := range found {
-		if _, there := before[x.On]; there {
-			inReach = append(inReach, x)
-		}
-	}
+	inReach := lists.Filter(found, func(x Found) bool {
+		_, there := before[x.On]
+		return there
+	})
 	if len(inReach) == 0 {
 		return nil
 	}

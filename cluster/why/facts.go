@@ -16,6 +16,7 @@ import (
 
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/internal/kube"
+	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/operatorctl/component"
 )
 
@@ -47,12 +48,10 @@ func PodUnwell(p *corev1.Pod, now time.Time) bool {
 	if p.Status.Phase == corev1.PodFailed || p.DeletionTimestamp != nil && now.Sub(p.DeletionTimestamp.Time) > time.Minute {
 		return true
 	}
-	for _, c := range containers(p) {
-		if loops, _ := kube.Looping(c, now); loops {
-			return true
-		}
-	}
-	return !kube.PodReady(p)
+	return !kube.PodReady(p) || slices.ContainsFunc(containers(p), func(c corev1.ContainerStatus) bool {
+		loops, _ := kube.Looping(c, now)
+		return loops
+	})
 }
 
 func containers(p *corev1.Pod) []corev1.ContainerStatus {
@@ -354,10 +353,8 @@ func (f *facts) node(name string) *corev1.Node {
 
 // NodeReady returns the Ready condition of a node, Unknown if it has none.
 func NodeReady(n *corev1.Node) corev1.NodeCondition {
-	for _, c := range n.Status.Conditions {
-		if c.Type == corev1.NodeReady {
-			return c
-		}
+	if c := lists.First(n.Status.Conditions, func(c corev1.NodeCondition) bool { return c.Type == corev1.NodeReady }); c.Type != "" {
+		return c
 	}
 	return corev1.NodeCondition{Type: corev1.NodeReady, Status: corev1.ConditionUnknown, Reason: "NeverReported", Message: "its kubelet has not reported yet"}
 }

@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 
+	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/internal/mysql"
 	"yunion.io/x/ocadm/internal/mysql/dump"
 )
@@ -36,11 +37,7 @@ func copyInto(ctx context.Context, w Watcher, from, to *mysql.Admin, databases [
 		return dump.Summary{}, err
 	}
 	defer release()
-	names := make([]string, len(databases))
-	for i, d := range databases {
-		names[i] = into(d)
-	}
-	if err := empty(ctx, to, names); err != nil {
+	if err := empty(ctx, to, lists.Map(databases, into)); err != nil {
 		return dump.Summary{}, err
 	}
 	return copyPieces(ctx, w, from, to, databases, into)
@@ -88,10 +85,7 @@ func finish(ctx context.Context, w Watcher, l *dump.Loader) error {
 
 // matches compares databases that were loaded with their originals. It runs before triggers and events exist, so what those change does not count.
 func matches(ctx context.Context, w Watcher, a *mysql.Admin, want dump.Summary, databases []string, into func(string) string) error {
-	names := make([]string, len(databases))
-	for i, d := range databases {
-		names[i] = into(d)
-	}
+	names := lists.Map(databases, into)
 	w.Info("comparing every row")
 	meter, err := dump.NewMeter(ctx, a, names, func(p dump.Progress) { w.Progress(p.Done, p.Total, inBytes) })
 	if err != nil {

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"yunion.io/x/ocadm/internal/disk"
+	"yunion.io/x/ocadm/internal/lists"
 )
 
 // Store is a place for backups: a directory or a bucket. Names have no slash.
@@ -188,13 +189,9 @@ func (d Dir) Names(context.Context) ([]string, error) {
 	if err != nil {
 		return nil, fmt.Errorf("listing backups: %w", err)
 	}
-	var out []string
-	for _, e := range all {
-		if !e.IsDir() && !strings.HasSuffix(e.Name(), partSuffix) {
-			out = append(out, e.Name())
-		}
-	}
-	return out, nil
+	return lists.Pick(all, func(e fs.DirEntry) (string, bool) {
+		return e.Name(), !e.IsDir() && !strings.HasSuffix(e.Name(), partSuffix)
+	}), nil
 }
 
 func (d Dir) Remove(_ context.Context, name string) error {

@@ -187,12 +187,11 @@ func (b *Bundle) Contents() Contents {
 }
 
 // Require returns, sorted, the images that the bundle lacks.
-func (b *Bundle) Require(images []string) (missing []string) {
-	for _, name := range images {
-		if _, ok := b.images[name]; !ok {
-			missing = append(missing, name)
-		}
-	}
+func (b *Bundle) Require(images []string) []string {
+	missing := lists.Filter(images, func(name string) bool {
+		_, ok := b.images[name]
+		return !ok
+	})
 	slices.Sort(missing)
 	return slices.Compact(missing)
 }
@@ -235,13 +234,11 @@ func (b *Bundle) On(arch string) (*Bundle, error) {
 }
 
 func (b *Bundle) Views() []*Bundle {
-	var out []*Bundle
-	for _, p := range b.platforms {
+	return lists.Map(b.platforms, func(p *platform) *Bundle {
 		view := *b
 		view.platform = p
-		out = append(out, &view)
-	}
-	return out
+		return &view
+	})
 }
 
 // needs returns the blobs that the platform uses.

@@ -22,6 +22,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"yunion.io/x/ocadm/internal/fetch"
+	"yunion.io/x/ocadm/internal/lists"
 )
 
 // Verify reads the whole bundle and checks every blob. progress, which may be nil, receives the number of bytes read so far.
@@ -122,10 +123,7 @@ func (b *Bundle) WriteImages(ctx context.Context, w io.Writer, names []string) e
 		return err
 	}
 	manifests, digests := b.pick(names)
-	blobs := make([]v1.Descriptor, len(digests))
-	for i, h := range digests {
-		blobs[i] = v1.Descriptor{Digest: h, Size: b.blobs[h].size}
-	}
+	blobs := lists.Map(digests, func(h v1.Hash) v1.Descriptor { return v1.Descriptor{Digest: h, Size: b.blobs[h].size} })
 	return WriteLayout(w, manifests, blobs, func(w io.Writer, h v1.Hash) error { return b.copyBlob(ctx, w, h) })
 }
 

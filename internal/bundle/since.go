@@ -12,6 +12,8 @@ import (
 	"slices"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
+
+	"yunion.io/x/ocadm/internal/lists"
 )
 
 // Since names the bundle that another one continues.
@@ -64,13 +66,10 @@ func (e *otherIDError) Error() string { return fmt.Sprintf("%s has the ID %s", e
 
 // Reuse returns the files of the download with this hexadecimal SHA-256, to put into another bundle.
 func (b *Bundle) Reuse(sha256 string) []FileSource {
-	var out []FileSource
-	for _, p := range slices.Sorted(maps.Keys(b.files)) {
-		if f := b.files[p]; f.Origin != nil && f.Origin.SHA256 == sha256 {
-			out = append(out, FileSource{Path: p, Mode: f.Mode, Origin: f.Origin, packed: &f.blob, there: b.blobs[f.blob.Digest]})
-		}
-	}
-	return out
+	return lists.Pick(slices.Sorted(maps.Keys(b.files)), func(p string) (FileSource, bool) {
+		f := b.files[p]
+		return FileSource{Path: p, Mode: f.Mode, Origin: f.Origin, packed: &f.blob, there: b.blobs[f.blob.Digest]}, f.Origin != nil && f.Origin.SHA256 == sha256
+	})
 }
 
 // Has reports whether the bundle, or the one that it continues, has a blob.

@@ -6,18 +6,16 @@ import (
 	"path"
 	"slices"
 
+	"yunion.io/x/ocadm/internal/bundle"
 	"yunion.io/x/ocadm/internal/images"
+	"yunion.io/x/ocadm/internal/lists"
 )
 
 // InForce returns the depot's images, without versions of releases that the cluster does not run. If an image has several tags, it keeps those used
 // by pods of the control-plane node. If no pod uses the image, as with images of compute nodes only, it keeps the tags used by neighbours in the
 // registry. Without such a hint it keeps all tags.
 func (r *Remote) InForce() []string {
-	var names []string
-	for _, i := range r.contents.Images {
-		names = append(names, i.Name)
-	}
-	return inForce(names, r.inUse)
+	return inForce(lists.Map(r.contents.Images, func(i bundle.ImageInfo) string { return i.Name }), r.inUse)
 }
 
 func inForce(all, used []string) []string {

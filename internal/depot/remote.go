@@ -16,6 +16,7 @@ import (
 
 	"yunion.io/x/ocadm/internal/bundle"
 	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/lists"
 )
 
 // Remote is the content of a depot for one architecture, from which a node can be installed.
@@ -107,12 +108,9 @@ func (c *Client) forArch(ctx context.Context, d v1.Descriptor, arch string) (v1.
 	if err := c.document(ctx, d, &index); err != nil {
 		return v1.Descriptor{}, err
 	}
-	for _, m := range index.Manifests {
-		if m.Platform != nil && m.Platform.OS == "linux" && m.Platform.Architecture == arch {
-			return m, nil
-		}
-	}
-	return v1.Descriptor{}, nil
+	return lists.First(index.Manifests, func(m v1.Descriptor) bool {
+		return m.Platform != nil && m.Platform.OS == "linux" && m.Platform.Architecture == arch
+	}), nil
 }
 
 // archOf returns the architecture in an image's descriptor or, failing that, its config; "" if neither names one, or if the depot has lost them: that

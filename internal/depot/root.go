@@ -22,6 +22,8 @@ import (
 	"time"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
+
+	"yunion.io/x/ocadm/internal/lists"
 )
 
 // Root is a set of names, such as one release of a cluster. Content that no root needs is garbage. A root without images and files marks a removed
@@ -225,12 +227,7 @@ func (s *Store) Roots() ([]Root, error) {
 // Root returns the root of a name, or an empty one.
 func (s *Store) Root(name string) (Root, error) {
 	all, err := s.Roots()
-	for _, r := range all {
-		if r.Name == name {
-			return r, err
-		}
-	}
-	return Root{}, err
+	return lists.First(all, func(r Root) bool { return r.Name == name }), err
 }
 
 // Remove removes a root if it exists. What it needed is garbage until the next prune.

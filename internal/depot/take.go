@@ -60,12 +60,9 @@ func (r *Remote) CheckPlatform(arch, kubernetes string) error {
 		return finding.New(bundle.CodeWrongPlatform, fmt.Sprintf("%s has nothing for linux/%s", r.title(), arch), "",
 			"serve a bundle that was created with --arch "+arch)
 	}
-	var have []string
-	for _, i := range r.contents.Images {
-		if name, tag, ok := strings.Cut(path.Base(i.Name), ":"); ok && name == "kube-apiserver" {
-			have = append(have, tag)
-		}
-	}
+	have := lists.Pick(r.contents.Images, func(i bundle.ImageInfo) (string, bool) {
+		return strings.CutPrefix(path.Base(i.Name), "kube-apiserver:")
+	})
 	if kubernetes == "" || len(have) == 0 || slices.Contains(have, kubernetes) {
 		return nil
 	}
@@ -75,12 +72,10 @@ func (r *Remote) CheckPlatform(arch, kubernetes string) error {
 
 // CheckImages returns a finding that names the images that the depot lacks.
 func (r *Remote) CheckImages(images []string) error {
-	var missing []string
-	for _, i := range images {
-		if _, ok := r.manifests[i]; !ok {
-			missing = append(missing, i)
-		}
-	}
+	missing := lists.Filter(images, func(i string) bool {
+		_, ok := r.manifests[i]
+		return !ok
+	})
 	if len(missing) == 0 {
 		return nil
 	}

@@ -130,15 +130,13 @@ func (c *Client) list(ctx context.Context) ([]member, error) {
 	if err != nil {
 		return nil, err
 	}
-	var out []member
-	for _, l := range all {
+	return lists.Map(all, func(l Listed) member {
 		one := member{Listed: l, name: l.Node()}
 		if at := slices.IndexFunc(c.members, func(o Member) bool { return l.At(o.PeerURL) }); at >= 0 {
 			one.name, one.client = cmp.Or(c.members[at].Name, one.name), c.members[at].ClientURL
 		}
-		out = append(out, one)
-	}
-	return out, nil
+		return one
+	}), nil
 }
 
 // look reads the status of each member. The leader comes last.

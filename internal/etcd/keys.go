@@ -8,7 +8,10 @@ import (
 	"fmt"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"yunion.io/x/ocadm/internal/lists"
 )
 
 // Entry is a key with its value. Version is the revision of its last change.
@@ -32,11 +35,9 @@ func (c *Client) Entries(ctx context.Context, prefix string) ([]Entry, error) {
 	if err != nil {
 		return nil, fmt.Errorf("reading %s* from etcd: %w", prefix, err)
 	}
-	var out []Entry
-	for _, kv := range answer.Kvs {
-		out = append(out, Entry{Key: string(kv.Key), Value: kv.Value, Version: kv.ModRevision})
-	}
-	return out, nil
+	return lists.Map(answer.Kvs, func(kv *mvccpb.KeyValue) Entry {
+		return Entry{Key: string(kv.Key), Value: kv.Value, Version: kv.ModRevision}
+	}), nil
 }
 
 // Put changes the value of a key, unless it has changed since it was read. It drops the key's lease, so it is not for keys that have one.

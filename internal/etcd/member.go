@@ -12,6 +12,7 @@ import (
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 
+	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/internal/wait"
 )
 
@@ -88,11 +89,7 @@ func (c *Client) Joining(ctx context.Context) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	var out []string
-	for _, m := range c.members {
-		if !slices.ContainsFunc(all, func(o member) bool { return o.name == m.Name && o.Started() }) {
-			out = append(out, m.Name)
-		}
-	}
-	return out, nil
+	return lists.Pick(c.members, func(m Member) (string, bool) {
+		return m.Name, !slices.ContainsFunc(all, func(o member) bool { return o.name == m.Name && o.Started() })
+	}), nil
 }

@@ -16,6 +16,7 @@ import (
 
 	"yunion.io/x/ocadm/internal/exec"
 	"yunion.io/x/ocadm/internal/executor/apis"
+	"yunion.io/x/ocadm/internal/lists"
 )
 
 // Dial returns a connection to the executor at a socket. It connects on the first call.
@@ -117,11 +118,7 @@ func run(ctx context.Context, e apis.ExecutorClient, c exec.Command) (exec.Resul
 const killDelay = 5 * time.Second
 
 func byteSlices(in []string) [][]byte {
-	out := make([][]byte, len(in))
-	for i, s := range in {
-		out[i] = []byte(s)
-	}
-	return out
+	return lists.Map(in, func(s string) []byte { return []byte(s) })
 }
 
 func sendInput(ctx context.Context, e apis.ExecutorClient, sn uint32, from io.Reader) error {

@@ -47,10 +47,6 @@ type command struct {
 	stdout, stderr *output
 }
 
-func newCommand(sn uint32, spec *apis.Command) *command {
-	return &command{sn: sn, spec: spec, connections: map[*connection]struct{}{}, ended: make(chan struct{})}
-}
-
 // name returns the program without its arguments, which may hold secrets.
 func (c *command) name() string { return filepath.Base(string(c.spec.GetPath())) }
 

@@ -11,6 +11,7 @@ import (
 	"syscall"
 
 	"yunion.io/x/ocadm/internal/executor/apis"
+	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/templates"
 )
 
@@ -37,11 +38,7 @@ func program(in *apis.Command) (*exec.Cmd, error) {
 }
 
 func texts(in [][]byte) []string {
-	out := make([]string, len(in))
-	for i, b := range in {
-		out[i] = string(b)
-	}
-	return out
+	return lists.Map(in, func(b []byte) string { return string(b) })
 }
 
 func searchPath(own string) string {
@@ -53,13 +50,8 @@ func searchPath(own string) string {
 
 // environment returns the server's environment for a program, with the PATH in which programs are looked up.
 func environment(own []string, search string) []string {
-	out := make([]string, 0, len(own)+1)
-	for _, v := range own {
-		if !strings.HasPrefix(v, "PATH=") && !strings.HasPrefix(v, ownVariables) {
-			out = append(out, v)
-		}
-	}
-	return append(out, "PATH="+search)
+	kept := lists.Filter(own, func(v string) bool { return !strings.HasPrefix(v, "PATH=") && !strings.HasPrefix(v, ownVariables) })
+	return append(kept, "PATH="+search)
 }
 
 // lookPath finds a program by name. A name with a slash is already a path. The error message is that of os/exec.

@@ -175,7 +175,7 @@ func (s *server) ExecCommand(ctx context.Context, in *apis.Command) (*apis.Sn, e
 	for s.last == 0 || s.commands[s.last] != nil {
 		s.last++
 	}
-	c := newCommand(s.last, in)
+	c := &command{sn: s.last, spec: in, connections: map[*connection]struct{}{}, ended: make(chan struct{})}
 	s.commands[c.sn] = c
 	link(ctx, c)
 	s.review(c)

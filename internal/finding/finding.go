@@ -80,11 +80,7 @@ func (l List) Err() error {
 
 // Error returns the findings, one per line.
 func (l List) Error() string {
-	lines := make([]string, len(l))
-	for i, f := range l {
-		lines[i] = f.Error()
-	}
-	return strings.Join(lines, "\n")
+	return strings.Join(lists.Map(l, Finding.Error), "\n")
 }
 
 // Ignore turns the errors of the named checks into warnings. "all" means every check. Names are case-insensitive.

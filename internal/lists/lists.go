@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package lists makes a list from another, in the same order. Without elements the result is nil.
+// Package lists makes a list or a set from a list. A list is in the same order, and nil without elements.
 package lists
+
+import "slices"
 
 // Map returns f of each element.
 func Map[S ~[]E, E, T any](all S, f func(E) T) (out []T) {
@@ -29,4 +31,31 @@ func Filter[S ~[]E, E any](all S, keep func(E) bool) (out S) {
 		}
 	}
 	return out
+}
+
+// First returns the first element for which is returns true, otherwise the zero value.
+func First[S ~[]E, E any](all S, is func(E) bool) (first E) {
+	if i := slices.IndexFunc(all, is); i >= 0 {
+		first = all[i]
+	}
+	return first
+}
+
+// Set returns the set of f of each element.
+func Set[S ~[]E, E any, K comparable](all S, f func(E) K) map[K]bool {
+	out := map[K]bool{}
+	for _, e := range all {
+		out[f(e)] = true
+	}
+	return out
+}
+
+// Unique returns the elements without those that came before.
+func Unique[S ~[]E, E comparable](all S) S {
+	seen := map[E]bool{}
+	return Filter(all, func(e E) bool {
+		had := seen[e]
+		seen[e] = true
+		return !had
+	})
 }

@@ -22,6 +22,15 @@ func TestLists(t *testing.T) {
 	if got := lists.Filter(all, odd); !slices.Equal(got, []int{3, 1}) || !slices.Equal(all, []int{3, 1, 2}) {
 		t.Errorf("Filter: %d of %d", got, all)
 	}
+	if first, none := lists.First(all, odd), lists.First(all, func(n int) bool { return n > 3 }); first != 3 || none != 0 {
+		t.Errorf("First: %d, %d", first, none)
+	}
+	if got := lists.Set(all, odd); len(got) != 2 || !got[true] || !got[false] {
+		t.Errorf("Set: %v", got)
+	}
+	if got := lists.Unique([]int{3, 1, 3, 2, 1}); !slices.Equal(got, all) {
+		t.Errorf("Unique: %d", got)
+	}
 	if lists.Map(all[:0], strconv.Itoa) != nil || lists.Filter(all, func(int) bool { return false }) != nil {
 		t.Error("no elements are not nil")
 	}

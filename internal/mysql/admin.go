@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/internal/statement"
 )
 
@@ -87,10 +88,7 @@ func (a *Admin) readInfo(ctx context.Context) (ServerInfo, error) {
 	if err := a.db.QueryRowContext(ctx, "SELECT VERSION(), CURRENT_USER()").Scan(&version, &account); err != nil {
 		return ServerInfo{}, err
 	}
-	args := make([]any, len(infoVariables))
-	for i, v := range infoVariables {
-		args[i] = v
-	}
+	args := lists.Map(infoVariables, func(v string) any { return v })
 	in := strings.TrimSuffix(strings.Repeat("?,", len(args)), ",")
 	vars := map[string]string{}
 	err := query(ctx, a.cfg, a.db, "SHOW GLOBAL VARIABLES WHERE Variable_name IN ("+in+")", args, func(r *sql.Rows) error {

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/internal/wait"
 )
 
@@ -26,11 +27,7 @@ type Report struct {
 }
 
 func (r *Report) err() error {
-	errs := make([]error, len(r.Problems))
-	for i, p := range r.Problems {
-		errs[i] = p
-	}
-	return errors.Join(errs...)
+	return errors.Join(lists.Map(r.Problems, func(p *Error) error { return p })...)
 }
 
 // Inspect connects and looks at the version, the settings and the account's own grants, without changing anything. It reports a lack of privileges

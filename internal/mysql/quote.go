@@ -52,10 +52,8 @@ func checkName(name string, limit int) error {
 	case strings.HasSuffix(name, " "):
 		return errors.New("it ends with a space")
 	}
-	for _, r := range name {
-		if r > 0xFFFF {
-			return errors.New("it contains a character outside the Basic Multilingual Plane")
-		}
+	if strings.ContainsFunc(name, func(r rune) bool { return r > 0xFFFF }) {
+		return errors.New("it contains a character outside the Basic Multilingual Plane")
 	}
 	return nil
 }

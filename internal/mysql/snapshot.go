@@ -194,12 +194,7 @@ func (s *Snapshot) mayAll(ctx context.Context, a *Admin, u UserHost, databases .
 	if s.grants == nil {
 		s.grants = a.databaseGrants(ctx)
 	}
-	for _, d := range databases {
-		if s.grants[u][d] {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(databases, func(d string) bool { return s.grants[u][d] })
 }
 
 // databaseGrants returns the databases, quoted, on which each account has all privileges. The columns of mysql.db differ between servers: all count

@@ -147,12 +147,7 @@ func each(n *yaml.Node, do func(string) bool) bool {
 	if n.Kind != yaml.SequenceNode {
 		return false
 	}
-	for _, c := range n.Content {
-		if c.Kind != yaml.ScalarNode || !do(c.Value) {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc(n.Content, func(c *yaml.Node) bool { return c.Kind != yaml.ScalarNode || !do(c.Value) })
 }
 
 func convertMap(n *yaml.Node) (any, bool) {

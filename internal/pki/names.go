@@ -6,6 +6,8 @@ import (
 	"net"
 	"strings"
 	"time"
+
+	"yunion.io/x/ocadm/internal/lists"
 )
 
 const clusterDomain = "cluster.local"
@@ -59,14 +61,5 @@ func EtcdRequests(service, namespace string, extra []string, notBefore, notAfter
 }
 
 func unique(in []string) []string {
-	seen := make(map[string]bool, len(in))
-	var out []string
-	for _, s := range in {
-		if s == "" || seen[s] {
-			continue
-		}
-		seen[s] = true
-		out = append(out, s)
-	}
-	return out
+	return lists.Unique(lists.Filter(in, func(s string) bool { return s != "" }))
 }

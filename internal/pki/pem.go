@@ -9,6 +9,9 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
+	"slices"
+
+	"yunion.io/x/ocadm/internal/lists"
 )
 
 func (p Pair) CertPEM() []byte { return EncodeCerts(p.Cert) }
@@ -27,11 +30,9 @@ func (p Pair) KeyPEM() ([]byte, error) {
 
 // EncodeCerts returns the certificates as PEM blocks, in the order given.
 func EncodeCerts(certs ...*x509.Certificate) []byte {
-	var out []byte
-	for _, c := range certs {
-		out = append(out, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: c.Raw})...)
-	}
-	return out
+	return slices.Concat(lists.Map(certs, func(c *x509.Certificate) []byte {
+		return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: c.Raw})
+	})...)
 }
 
 // ParseCerts parses all certificates of a PEM file, which must have at least one. It skips other blocks.

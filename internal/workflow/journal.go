@@ -14,6 +14,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"yunion.io/x/ocadm/internal/lists"
 )
 
 // Entry is one line of the journal.
@@ -163,20 +165,11 @@ func (j *FileJournal) Completed(plans ...string) (bool, error) {
 
 // Differences returns how now differs from the inputs of the interrupted run, one line per setting.
 func (in *Interrupted) Differences(now map[string]string) []string {
-	keys := map[string]bool{}
-	for k := range in.Inputs {
-		keys[k] = true
-	}
-	for k := range now {
-		keys[k] = true
-	}
-	var out []string
-	for _, k := range slices.Sorted(maps.Keys(keys)) {
-		if was, is := in.Inputs[k], now[k]; was != is {
-			out = append(out, fmt.Sprintf("%s: %s → %s", k, cmp.Or(was, "(default)"), cmp.Or(is, "(default)")))
-		}
-	}
-	return out
+	keys := slices.AppendSeq(slices.Collect(maps.Keys(in.Inputs)), maps.Keys(now))
+	slices.Sort(keys)
+	return lists.Pick(slices.Compact(keys), func(k string) (string, bool) {
+		return fmt.Sprintf("%s: %s → %s", k, cmp.Or(in.Inputs[k], "(default)"), cmp.Or(now[k], "(default)")), in.Inputs[k] != now[k]
+	})
 }
 
 func newRunID() string {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/lists"
 )
 
 // EventType is the type of an Event.
@@ -121,11 +122,7 @@ func Says[S any](lines ...string) func(context.Context, S) ([]string, error) {
 
 // Lines returns the lines of a plan that does the same thing to several targets.
 func Lines(does string, to []string) []string {
-	out := make([]string, len(to))
-	for i, s := range to {
-		out[i] = does + s
-	}
-	return out
+	return lists.Map(to, func(s string) string { return does + s })
 }
 
 // SkipIf returns a Skip that returns reason when is reports true.

@@ -166,11 +166,7 @@ type Row struct {
 // Table lists the phases of a plan with their children, in order.
 func Table[S any](phases []Phase[S]) []Row {
 	f, _ := flatten(phases)
-	rows := make([]Row, len(f.nodes))
-	for i, n := range f.nodes {
-		rows[i] = Row{Name: n.name, Short: n.short, Depth: n.depth}
-	}
-	return rows
+	return lists.Map(f.nodes, func(n node) Row { return Row{Name: n.name, Short: n.short, Depth: n.depth} })
 }
 
 func join(parent, name string) string {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"yunion.io/x/ocadm/internal/identity"
+	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/operatorctl/component"
 )
 
@@ -177,10 +178,8 @@ func (s session) ensureRecord(ctx context.Context, r Record, in Input) (bool, er
 
 func disableRecords(services []string) work {
 	return func(ctx context.Context, s session, in Input) (bool, error) {
-		var writes []write
-		for _, service := range services {
-			writes = append(writes, func() (bool, error) { return s.id.DisableEndpoints(ctx, s.catalog, service, in.Cluster.Region) })
-		}
-		return each(writes...)
+		return each(lists.Map(services, func(service string) write {
+			return func() (bool, error) { return s.id.DisableEndpoints(ctx, s.catalog, service, in.Cluster.Region) }
+		})...)
 	}
 }

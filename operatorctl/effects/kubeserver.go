@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"yunion.io/x/ocadm/internal/identity"
+	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/operatorctl/component"
 )
 
@@ -169,11 +170,8 @@ func monitorStackWanted(in Input) map[string]any {
 // installMonitorStack requests the object store first: the other parts keep their data there.
 func installMonitorStack(ctx context.Context, s session, in Input) (bool, error) {
 	wanted := monitorStackWanted(in)
-	var list []software
-	for _, name := range []string{"monitorMinio", "thanos", "monitor"} {
-		if settings, ok := wanted[name].(map[string]any); ok {
-			list = append(list, software{name, settings})
-		}
-	}
-	return install(ctx, s, in, list)
+	return install(ctx, s, in, lists.Pick([]string{"monitorMinio", "thanos", "monitor"}, func(name string) (software, bool) {
+		settings, ok := wanted[name].(map[string]any)
+		return software{name, settings}, ok
+	}))
 }

@@ -15,6 +15,7 @@ import (
 
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/internal/identity"
+	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/internal/mysql"
 	"yunion.io/x/ocadm/operatorctl/component"
 	"yunion.io/x/ocadm/operatorctl/engine"
@@ -199,10 +200,7 @@ func (in Input) retired(c component.Resolved) []Effect {
 	if _, was := in.Recorded[key]; !was || len(c.Endpoints) == 0 {
 		return nil
 	}
-	services := map[string]bool{}
-	for _, e := range c.Endpoints {
-		services[e.Service] = true
-	}
+	services := lists.Set(c.Endpoints, func(e component.Endpoint) string { return e.Service })
 	return []Effect{{
 		Key: key, Component: c.Name, Target: Identity, Stage: After, Needs: []string{identityName}, Hash: in.retirement(c),
 		Do: in.bind(withCatalog(disableRecords(slices.Sorted(maps.Keys(services))))),

@@ -151,11 +151,7 @@ func (p *Runner) Run(ctx context.Context, list []Effect) []Outcome {
 	p.Memory.mu.Lock()
 	defer p.Memory.mu.Unlock()
 	r.left = true
-	out := make([]Outcome, len(list))
-	for i, e := range list {
-		out[i] = p.outcome(e)
-	}
-	return out
+	return lists.Map(list, p.outcome)
 }
 
 func (r *run) wait() {
@@ -187,14 +183,9 @@ func (p *Runner) due(e Effect) bool {
 }
 
 // missing returns what an effect waits for before it can be tried.
-func (p *Runner) missing(e Effect) (out []string) {
-	out = lists.Filter(e.Needs, func(n string) bool { return !p.Available(n) && (n != e.Component || !p.Serving(n)) })
-	for _, key := range e.Follows {
-		if p.Recorded[key] == "" {
-			out = append(out, key)
-		}
-	}
-	return out
+func (p *Runner) missing(e Effect) []string {
+	needs := lists.Filter(e.Needs, func(n string) bool { return !p.Available(n) && (n != e.Component || !p.Serving(n)) })
+	return append(needs, lists.Filter(e.Follows, func(key string) bool { return p.Recorded[key] == "" })...)
 }
 
 // outcome returns the state of an effect when Run ends. It removes a success from the memory.

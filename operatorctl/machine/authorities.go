@@ -11,6 +11,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"net"
+	"slices"
 	"time"
 
 	batchv1 "k8s.io/api/batch/v1"
@@ -130,12 +131,9 @@ func (c *Bootstrap) joins(ctx context.Context, namespace string) (bool, error) {
 	if err := c.Client.List(ctx, &all, client.InNamespace(namespace), client.UnsafeDisableDeepCopy); err != nil {
 		return false, fmt.Errorf("listing operations: %w", err)
 	}
-	for i := range all.Items {
-		if o := &all.Items[i]; o.Spec.Action == v1alpha1.ActionJoinMachine && o.Spec.Machine != nil && o.Spec.Machine.ControlPlane && o.Status.Phase.Active() {
-			return true, nil
-		}
-	}
-	return false, nil
+	return slices.ContainsFunc(all.Items, func(o v1alpha1.OnecloudOperation) bool {
+		return o.Spec.Action == v1alpha1.ActionJoinMachine && o.Spec.Machine != nil && o.Spec.Machine.ControlPlane && o.Status.Phase.Active()
+	}), nil
 }
 
 // fits reports whether a key decrypts what kubeadm has encrypted: AES in Galois counter mode, nonce first. Source: k8s.io/kubernetes

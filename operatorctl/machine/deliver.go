@@ -72,11 +72,6 @@ func Reset(ctx context.Context, name string, c *ssh.Conn, report workflow.Report
 	return Follow(ctx, name, c, stepReset, bootstrap.ResetScript, args, report)
 }
 
-// Tidy removes what was sent to a machine that has not joined.
-func Tidy(ctx context.Context, name string, c *ssh.Conn) error {
-	return plain(ctx, name, stepReset, c, bootstrap.TidyScript)
-}
-
 // plain runs a script that prints nothing but errors. what names the work in them.
 func plain(ctx context.Context, name, what string, c *ssh.Conn, text string, args ...string) error {
 	r, err := c.Script(ctx, text, args, nil)

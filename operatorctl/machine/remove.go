@@ -246,7 +246,7 @@ func (w work) clean(ctx context.Context, m *v1alpha1.OnecloudMachine, c *ssh.Con
 	}
 	if !mine {
 		report.Info("the machine has not started to join at %s: only the files that were sent there are removed", place(m))
-		return Tidy(ctx, m.Name, c)
+		return plain(ctx, m.Name, stepReset, c, bootstrap.TidyScript)
 	}
 	if err := is.of(m.Name, w.Authority); err != nil {
 		return err

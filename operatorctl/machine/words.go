@@ -10,6 +10,7 @@ import (
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/internal/callin"
 	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/lists"
 )
 
 // settings maps flags of ocadm join to fields of a machine.
@@ -37,12 +38,7 @@ func bound(sent finding.List) finding.List {
 
 // firstError returns the first error of an operation, empty if there is none.
 func firstError(o *v1alpha1.OnecloudOperation) v1alpha1.OperationFinding {
-	for _, f := range o.Status.Findings {
-		if !f.Warning {
-			return f
-		}
-	}
-	return v1alpha1.OperationFinding{}
+	return lists.First(o.Status.Findings, func(f v1alpha1.OperationFinding) bool { return !f.Warning })
 }
 
 // codeOf returns the code of the first error of an operation, "" if there is none.

@@ -16,6 +16,7 @@ import (
 
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/internal/workflow"
 	"yunion.io/x/ocadm/operatorctl/release"
 	"yunion.io/x/ocadm/operatorctl/status"
@@ -74,13 +75,10 @@ func withEarlier(find runStep) runStep {
 }
 
 // earlierFindings returns the errors that an earlier step left in the status.
-func earlierFindings(l []v1alpha1.OperationFinding) (out finding.List) {
-	for _, f := range l {
-		if !f.Warning {
-			out = append(out, finding.New(f.Code, f.What, f.Cause, f.Remedy))
-		}
-	}
-	return out
+func earlierFindings(l []v1alpha1.OperationFinding) finding.List {
+	return lists.Pick(l, func(f v1alpha1.OperationFinding) (finding.Finding, bool) {
+		return finding.New(f.Code, f.What, f.Cause, f.Remedy), !f.Warning
+	})
 }
 
 // checksTimeout bounds the checks of an update: the wait of whenCalm, and what they read.

@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/internal/workflow"
 	"yunion.io/x/ocadm/operatorctl/status"
 )
@@ -143,12 +144,9 @@ func HalfRestored(s *v1alpha1.OnecloudOperationStatus) string {
 	if s.Phase != v1alpha1.OperationPaused || !reverts(s) || s.Databases == nil || len(s.Databases.Restoring) == 0 {
 		return ""
 	}
-	var prefixes []string
-	for _, from := range sources(s) {
-		if slices.ContainsFunc(from.databases, func(d string) bool { return slices.Contains(s.Databases.Restoring, d) }) {
-			prefixes = append(prefixes, prefixOf(s.Databases, from.set)+"…")
-		}
-	}
+	prefixes := lists.Pick(sources(s), func(from source) (string, bool) {
+		return prefixOf(s.Databases, from.set) + "…", slices.ContainsFunc(from.databases, func(d string) bool { return slices.Contains(s.Databases.Restoring, d) })
+	})
 	where := "their copies"
 	if len(prefixes) > 0 {
 		where = "their copies in databases " + strings.Join(prefixes, ", ")
@@ -158,10 +156,8 @@ func HalfRestored(s *v1alpha1.OnecloudOperationStatus) string {
 
 // prefixOf returns the prefix of the copies in a set.
 func prefixOf(d *v1alpha1.OperationDatabases, set string) string {
-	for _, c := range d.Replaced {
-		if c.Set == set {
-			return c.Prefix
-		}
+	if i := slices.IndexFunc(d.Replaced, func(c v1alpha1.DatabaseCopies) bool { return c.Set == set }); i >= 0 {
+		return d.Replaced[i].Prefix
 	}
 	return d.Saved.Prefix
 }
@@ -172,11 +168,10 @@ func reverts(s *v1alpha1.OnecloudOperationStatus) bool {
 }
 
 // pending returns steps that have not begun.
-func pending[S any](steps []workflow.Phase[S], revert bool) (out []v1alpha1.OperationStep) {
-	for _, p := range steps {
-		out = append(out, v1alpha1.OperationStep{Name: p.Name, Short: p.Short, State: v1alpha1.StepPending, Revert: revert})
-	}
-	return out
+func pending[S any](steps []workflow.Phase[S], revert bool) []v1alpha1.OperationStep {
+	return lists.Map(steps, func(p workflow.Phase[S]) v1alpha1.OperationStep {
+		return v1alpha1.OperationStep{Name: p.Name, Short: p.Short, State: v1alpha1.StepPending, Revert: revert}
+	})
 }
 
 // changed reports whether a step that may change something has begun.

@@ -19,6 +19,7 @@ import (
 
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/internal/version"
 	"yunion.io/x/ocadm/operatorctl/component"
 	"yunion.io/x/ocadm/operatorctl/status"
@@ -95,12 +96,9 @@ func unpaused(f facts) finding.List {
 
 // health finds components that do not serve.
 func health(f facts) (out finding.List) {
-	var bad []string
-	for _, c := range f.cloud.Status.Components {
-		if !c.State.Settled() {
-			bad = append(bad, fmt.Sprintf("%s is %s: %s", c.Name, c.State, c.Message))
-		}
-	}
+	bad := lists.Pick(f.cloud.Status.Components, func(c v1alpha1.ComponentStatus) (string, bool) {
+		return fmt.Sprintf("%s is %s: %s", c.Name, c.State, c.Message), !c.State.Settled()
+	})
 	if len(bad) == 0 {
 		return nil
 	}
@@ -141,11 +139,7 @@ func nodesOf(ctx context.Context, direct, cached client.Reader, cloud *v1alpha1.
 	if err := cached.List(ctx, &pods, client.InNamespace(cloud.Namespace)); err != nil {
 		return nil, fmt.Errorf("listing pods: %w", err)
 	}
-	var all []status.Node
-	for i := range list.Items {
-		all = append(all, status.NodeOf(&list.Items[i]))
-	}
-	return status.OfCloud(all, pods.Items), nil
+	return status.OfCloud(lists.Map(list.Items, func(n corev1.Node) status.Node { return status.NodeOf(&n) }), pods.Items), nil
 }
 
 // pressure finds nodes under pressure. Short of disk space or process IDs, they accept no new pods, so a wave would end there. Short of memory, they still

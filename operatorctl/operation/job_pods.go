@@ -13,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/operatorctl/status"
 )
 
@@ -106,10 +107,6 @@ func addLost(lost []string, pod, why string) []string {
 
 // condition returns the reason of a pod's condition, or "" without it: of DisruptionTarget why Kubernetes ended it, of PodScheduled why no node takes it.
 func condition(p *corev1.Pod, kind corev1.PodConditionType, is corev1.ConditionStatus) string {
-	for _, c := range p.Status.Conditions {
-		if c.Type == kind && c.Status == is {
-			return strings.TrimSuffix(c.Reason+": "+c.Message, ": ")
-		}
-	}
-	return ""
+	c := lists.First(p.Status.Conditions, func(c corev1.PodCondition) bool { return c.Type == kind && c.Status == is })
+	return strings.TrimSuffix(c.Reason+": "+c.Message, ": ")
 }

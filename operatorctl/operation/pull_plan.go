@@ -206,12 +206,9 @@ func (b *batch) pod(o *v1alpha1.OnecloudOperation, d demand) *corev1.Pod {
 
 // judge evaluates a kubelet's report on the pod of a batch. It returns why the kubelet rejected the pod, or "".
 func (b *batch) judge(p *corev1.Pod, now time.Time) (rejected string) {
-	images := map[string]string{}
-	for _, c := range p.Spec.Containers {
-		images[c.Name] = c.Image
-	}
 	for _, s := range p.Status.ContainerStatuses {
-		if image := images[s.Name]; image != "" && !b.answers[image].over() {
+		image := lists.First(p.Spec.Containers, func(c corev1.Container) bool { return c.Name == s.Name }).Image
+		if image != "" && !b.answers[image].over() {
 			b.answers[image] = judgePull(s, b.answers[image], now)
 		}
 	}

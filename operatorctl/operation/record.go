@@ -22,6 +22,7 @@ import (
 
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/internal/workflow"
 	"yunion.io/x/ocadm/operatorctl/status"
 )
@@ -334,9 +335,7 @@ func here(o *v1alpha1.OnecloudOperation) *v1alpha1.OnecloudOperation {
 
 // Findings converts findings for a status.
 func Findings(l finding.List) []v1alpha1.OperationFinding {
-	var out []v1alpha1.OperationFinding
-	for _, f := range l {
-		out = append(out, v1alpha1.OperationFinding{Code: f.Code, Warning: f.Severity == finding.Warning, What: f.What, Cause: f.Cause, Remedy: f.Remedy})
-	}
-	return out
+	return lists.Map(l, func(f finding.Finding) v1alpha1.OperationFinding {
+		return v1alpha1.OperationFinding{Code: f.Code, Warning: f.Severity == finding.Warning, What: f.What, Cause: f.Cause, Remedy: f.Remedy}
+	})
 }

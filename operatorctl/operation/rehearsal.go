@@ -23,6 +23,7 @@ import (
 	"yunion.io/x/ocadm/internal/backup"
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/internal/kube"
+	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/internal/mysql"
 	"yunion.io/x/ocadm/internal/mysql/dump"
 	"yunion.io/x/ocadm/internal/workflow"
@@ -223,10 +224,7 @@ func (h *rehearsal) migrate(ctx context.Context, s subject) (v1alpha1.Rehearsed,
 	if s.skip != "" {
 		return out, h.show(ctx, out)
 	}
-	scratch := make([]string, len(s.databases))
-	for i, d := range s.databases {
-		scratch[i] = h.scratch.Name(d)
-	}
+	scratch := lists.Map(s.databases, h.scratch.Name)
 	out.Rows = rowsOf(h.copied, s.databases)
 	var err error
 	if out.BytesBefore, err = h.admin.Size(ctx, scratch...); err != nil {

@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/operatorctl/component"
 	"yunion.io/x/ocadm/operatorctl/release"
 	"yunion.io/x/ocadm/operatorctl/render"
@@ -158,12 +159,9 @@ func (s subject) pod(o *v1alpha1.OnecloudOperation, cloud *v1alpha1.OnecloudClus
 	} else {
 		main.Command = append(slices.Clone(main.Command), "--auto-sync-table", "--exit-after-db-init")
 	}
-	var volumes []corev1.Volume
-	for _, v := range from.Volumes {
-		if slices.ContainsFunc(main.VolumeMounts, func(m corev1.VolumeMount) bool { return m.Name == v.Name }) {
-			volumes = append(volumes, s.volume(v, o, cloud))
-		}
-	}
+	volumes := lists.Pick(from.Volumes, func(v corev1.Volume) (corev1.Volume, bool) {
+		return s.volume(v, o, cloud), slices.ContainsFunc(main.VolumeMounts, func(m corev1.VolumeMount) bool { return m.Name == v.Name })
+	})
 	// Programs get a host name like the one in the cloud: the name of an operation means nothing to them.
 	p := &corev1.Pod{ObjectMeta: actorMeta(o, name), Spec: corev1.PodSpec{
 		Hostname:      cloud.Name + "-" + s.component.Name + "-rehearsal",

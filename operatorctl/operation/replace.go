@@ -19,6 +19,7 @@ import (
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/internal/backup"
 	"yunion.io/x/ocadm/internal/kube"
+	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/operatorctl/catalog"
 	"yunion.io/x/ocadm/operatorctl/component"
 	"yunion.io/x/ocadm/operatorctl/render"
@@ -45,10 +46,7 @@ func sources(s *v1alpha1.OnecloudOperationStatus) []source {
 	if s.Databases == nil || s.Databases.Saved == nil || s.Rollout == nil {
 		return nil
 	}
-	var moved []string
-	for _, w := range s.Rollout.Waves[:min(s.Rollout.Moved, len(s.Rollout.Waves))] {
-		moved = append(moved, databasesOf(w.Components)...)
-	}
+	moved := databasesOf(members(s.Rollout.Waves[:min(s.Rollout.Moved, len(s.Rollout.Waves))]))
 	var out []source
 	var taken []string // the first set has the original contents of a database
 	add := func(set string, databases []string) {
@@ -300,13 +298,9 @@ func notEnded(cloud *v1alpha1.OnecloudCluster, o runtime.Object) string {
 
 // replicasOf returns the labels of the read replicas that components may have.
 func replicasOf(components []string) []string {
-	var out []string
-	for _, c := range catalog.All() {
-		if c.Workload.ReadReplicas && slices.Contains(components, c.Name) {
-			out = append(out, c.Name+render.ReplicaSuffix)
-		}
-	}
-	return out
+	return lists.Pick(catalog.All(), func(c component.Component) (string, bool) {
+		return c.Name + render.ReplicaSuffix, c.Workload.ReadReplicas && slices.Contains(components, c.Name)
+	})
 }
 
 // bringForward replaces the databases by the copies that were made when the cloud left a release, and lets all services of that release start together.

@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -15,6 +16,7 @@ import (
 
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/internal/kube"
+	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/internal/workflow"
 	"yunion.io/x/ocadm/operatorctl/status"
 )
@@ -258,11 +260,7 @@ func wave(number int, name string) Step {
 
 // members returns the components of waves, in order.
 func members(waves []v1alpha1.Wave) []string {
-	var out []string
-	for _, w := range waves {
-		out = append(out, w.Components...)
-	}
-	return out
+	return slices.Concat(lists.Map(waves, func(w v1alpha1.Wave) []string { return w.Components })...)
 }
 
 // gate waits until the components have served without interruption for a while, and pass their probes.

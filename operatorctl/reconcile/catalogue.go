@@ -3,6 +3,7 @@
 package reconcile
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -11,6 +12,7 @@ import (
 
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/internal/images"
+	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/operatorctl/catalog"
 	"yunion.io/x/ocadm/operatorctl/component"
 	"yunion.io/x/ocadm/operatorctl/engine"
@@ -69,10 +71,7 @@ func (c catalogue) only(names []string) catalogue {
 // component may label its objects with another name.
 func (c catalogue) componentOf(o client.Object) string {
 	label := strings.TrimSuffix(o.GetLabels()[v1alpha1.LabelComponent], "-slave")
-	for _, one := range c.components {
-		if label != "" && one.Workload.PodLabels[v1alpha1.LabelComponent] == label {
-			return one.Name
-		}
-	}
-	return label
+	return cmp.Or(lists.First(c.components, func(one component.Component) bool {
+		return label != "" && one.Workload.PodLabels[v1alpha1.LabelComponent] == label
+	}).Name, label)
 }

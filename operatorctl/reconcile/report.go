@@ -95,10 +95,11 @@ func proveBackups(s State, out *status.Cloud) {
 
 // servedBy returns the hash of the CA certificates that all pods run with, by Secret.
 func servedBy(s State, d *Desired, seen map[string]observation) map[string]string {
-	for _, c := range d.Components {
-		if o := seen[c.Name]; c.Enabled && (brokenBy(s, d, c) != nil || o.paused || len(o.gates) > 0 || !o.serving) {
-			return map[string]string{}
-		}
+	if slices.ContainsFunc(d.Components, func(c *target) bool {
+		o := seen[c.Name]
+		return c.Enabled && (brokenBy(s, d, c) != nil || o.paused || len(o.gates) > 0 || !o.serving)
+	}) {
+		return map[string]string{}
 	}
 	return maps.Clone(d.Certificates.Trust)
 }

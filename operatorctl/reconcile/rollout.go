@@ -11,6 +11,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
@@ -128,7 +129,9 @@ func (s *State) heed(m *cloud, running *v1alpha1.OnecloudOperation, changed bool
 		return false, nil
 	}
 	s.Releases.asked = true // once, for the next release
-	s.Releases.waiting, s.Cloud.Spec.Version = "", cmp.Or(wantedVersion(running), s.Releases.current.Version)
+	// A step of the update wrote its version to the spec.
+	update := ptr.Deref(running.Spec.Update, v1alpha1.UpdateParameters{})
+	s.Releases.waiting, s.Cloud.Spec.Version = "", cmp.Or(update.Version, s.Releases.current.Version)
 	return true, nil
 }
 
@@ -156,14 +159,6 @@ func (r *rollout) forget(kept map[int]*corev1.Secret, now *release.Release) (map
 		}
 	}
 	return out, nil
-}
-
-// wantedVersion returns the version of the spec when an update makes its release: a step of the update wrote it there.
-func wantedVersion(o *v1alpha1.OnecloudOperation) string {
-	if o.Spec.Update == nil {
-		return ""
-	}
-	return o.Spec.Update.Version
 }
 
 func (r *rollout) phase() v1alpha1.Phase {

@@ -264,10 +264,7 @@ func absent(s State, d *Desired, c *target) int32 {
 
 // replicaDown reports whether none of a component's read-only replicas answers, so that clients must not use them.
 func replicaDown(s State, d *Desired, c *target) bool {
-	if !c.Workload.ReadReplicas || c.ReadReplicas == 0 || s.Releases.past != nil {
-		return false
-	}
-	return !replicasAnswer(s, d, c.Name)
+	return c.Workload.ReadReplicas && c.ReadReplicas != 0 && s.Releases.past == nil && !replicasAnswer(s, d, c.Name)
 }
 
 func replicasAnswer(s State, d *Desired, name string) bool {

@@ -78,22 +78,15 @@ const (
 
 // workload returns the desired workload of a component; ok is false if it has none.
 func (c *target) workload() (w want, ok bool) {
-	for _, w := range c.wants {
-		if w.role == roleWorkload {
-			return w, true
-		}
+	if i := slices.IndexFunc(c.wants, func(w want) bool { return w.role == roleWorkload }); i >= 0 {
+		return c.wants[i], true
 	}
 	return want{}, false
 }
 
 // component returns a component by name, nil if this build does not know it.
 func (d *Desired) component(name string) *target {
-	for _, c := range d.Components {
-		if c.Name == name {
-			return c
-		}
-	}
-	return nil
+	return lists.First(d.Components, func(c *target) bool { return c.Name == name })
 }
 
 // draw returns the objects that this build renders. It sets their owners first, because the hash of an applied object covers them.
@@ -216,13 +209,8 @@ func readOptions(s State, d *Desired) *userOptions {
 }
 
 func acceptedOptions(cm *corev1.ConfigMap) []string {
-	var out []string
-	for name := range strings.SplitSeq(cm.Annotations[v1alpha1.AnnotationAcceptOptions], ",") {
-		if name = strings.TrimSpace(name); name != "" {
-			out = append(out, name)
-		}
-	}
-	return out
+	names := lists.Map(strings.Split(cm.Annotations[v1alpha1.AnnotationAcceptOptions], ","), strings.TrimSpace)
+	return lists.Filter(names, func(name string) bool { return name != "" })
 }
 
 // shownProblems is the maximum number of options in a message.

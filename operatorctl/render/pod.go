@@ -7,17 +7,18 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/operatorctl/component"
 )
 
@@ -41,13 +42,6 @@ func drain(s *corev1.PodSpec, in component.Inputs) {
 	}
 }
 
-func with(m map[string]string, key, value string) map[string]string {
-	out := map[string]string{}
-	maps.Copy(out, m)
-	out[key] = value
-	return out
-}
-
 // command returns the command of the main container. nil means the usual one, an empty slice that of the image.
 func command(in component.Inputs) []string {
 	c := in.Self.Component
@@ -64,10 +58,7 @@ func command(in component.Inputs) []string {
 
 func containerPorts(in component.Inputs) []corev1.ContainerPort {
 	out := slices.Clone(in.Self.Workload.Ports)
-	known := map[int32]bool{}
-	for _, p := range out {
-		known[p.ContainerPort] = true
-	}
+	known := lists.Set(out, func(p corev1.ContainerPort) int32 { return p.ContainerPort })
 	for _, s := range in.Self.Services() {
 		for _, p := range s.Ports {
 			if n := target(in, s, p); !known[n] {
@@ -201,7 +192,7 @@ func placement(s *corev1.PodSpec, in component.Inputs) error {
 	switch {
 	case role == "any":
 	case r.Workload.Kind == component.DaemonSet && len(roles) == 1:
-		s.NodeSelector = with(s.NodeSelector, v1alpha1.NodeRolePrefix+role, v1alpha1.Enable)
+		s.NodeSelector = labels.Merge(s.NodeSelector, labels.Set{v1alpha1.NodeRolePrefix + role: v1alpha1.Enable})
 	case s.Affinity == nil || s.Affinity.NodeAffinity == nil:
 		s.Affinity = cmp.Or(s.Affinity, &corev1.Affinity{})
 		s.Affinity.NodeAffinity = nodesWith(roles)

@@ -19,11 +19,13 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/operatorctl/component"
 	"yunion.io/x/ocadm/operatorctl/resolve"
 )
@@ -38,7 +40,8 @@ func Component(r component.Resolved, in component.Inputs) (component.Objects, er
 	if err != nil {
 		return component.Objects{}, fmt.Errorf("configuring %s: %w", r.Name, err)
 	}
-	o := component.Objects{Services: serviceObjects(in), Ingresses: ingresses(in), Disruptions: disruptions(in)}
+	services := lists.Map(in.Self.Services(), func(s component.Service) client.Object { return service(in, s) })
+	o := component.Objects{Services: services, Ingresses: ingresses(in), Disruptions: disruptions(in)}
 	if o.PVCs, err = claims(in); err != nil {
 		return component.Objects{}, fmt.Errorf("spec.%s.requests.storage: %w", strings.Join(r.BlockPath(), "."), err)
 	}
@@ -75,11 +78,13 @@ func List(o component.Objects) []client.Object {
 	return out
 }
 
-// kinds lists all kinds that may be rendered, in the order in which they are applied. The Go type has the name of the kind.
-var kinds = []struct {
+type kind struct {
 	version schema.GroupVersion
 	object  client.Object
-}{
+}
+
+// kinds lists all kinds that may be rendered, in the order in which they are applied. The Go type has the name of the kind.
+var kinds = []kind{
 	{corev1.SchemeGroupVersion, &corev1.ConfigMap{}},
 	{corev1.SchemeGroupVersion, &corev1.Secret{}},
 	{corev1.SchemeGroupVersion, &corev1.PersistentVolumeClaim{}},
@@ -94,13 +99,7 @@ var kinds = []struct {
 
 // Kinds returns an empty object of each kind that may be rendered. The operator caches, watches and prunes these kinds.
 func Kinds() []client.Object {
-	var list []client.Object
-	for _, k := range kinds {
-		if obj, ok := k.object.DeepCopyObject().(client.Object); ok {
-			list = append(list, Kind(obj))
-		}
-	}
-	return list
+	return lists.Map(kinds, func(k kind) client.Object { return Kind(k.object.DeepCopyObject().(client.Object)) })
 }
 
 // Kind sets the kind of an object of one of these types and returns the object.
@@ -226,7 +225,7 @@ func podTemplate(in component.Inputs, c conf) (corev1.PodTemplateSpec, error) {
 func podAnnotations(in component.Inputs, c conf) map[string]string {
 	a := in.Self.Block.Annotations
 	if c.hash != "" {
-		a = with(a, v1alpha1.AnnotationConfigHash, c.hash)
+		a = labels.Merge(a, labels.Set{v1alpha1.AnnotationConfigHash: c.hash})
 	}
 	certs := ""
 	if !in.Self.Workload.NoCerts {
@@ -236,7 +235,7 @@ func podAnnotations(in component.Inputs, c conf) map[string]string {
 		certs += in.EtcdHash
 	}
 	if certs != "" {
-		a = with(a, v1alpha1.AnnotationCertHash, certs)
+		a = labels.Merge(a, labels.Set{v1alpha1.AnnotationCertHash: certs})
 	}
 	return a
 }

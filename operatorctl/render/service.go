@@ -13,13 +13,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
-	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/operatorctl/component"
 )
-
-func serviceObjects(in component.Inputs) []client.Object {
-	return lists.Map(in.Self.Services(), func(s component.Service) client.Object { return service(in, s) })
-}
 
 func service(in component.Inputs, s component.Service) *corev1.Service {
 	out := &corev1.Service{ObjectMeta: meta(in, s.NameSuffix), Spec: corev1.ServiceSpec{Type: corev1.ServiceTypeNodePort, Selector: ComponentLabels(in)}}

@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/operatorctl/component"
 )
 
@@ -259,13 +260,9 @@ func ports(k component.Component, spec view, at []string) (internal bool, number
 }
 
 func defaultTolerations() []corev1.Toleration {
-	var out []corev1.Toleration
-	for _, role := range []string{"control-plane", "controlplane", "master"} {
-		out = append(out, corev1.Toleration{
-			Key: "node-role.kubernetes.io/" + role, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoSchedule,
-		})
-	}
-	return out
+	return lists.Map([]string{"control-plane", "controlplane", "master"}, func(role string) corev1.Toleration {
+		return corev1.Toleration{Key: "node-role.kubernetes.io/" + role, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoSchedule}
+	})
 }
 
 // tolerates reports whether a user chose the tolerations of a component, perhaps none: an empty list.
@@ -276,11 +273,9 @@ func (v view) tolerates(b *v1alpha1.ComponentSpec, outer []string) bool {
 // onceDefault reports whether tolerations are those that the earlier operator wrote into every block. A file saved from it has them, but they lack
 // today's taint.
 func onceDefault(list []corev1.Toleration) bool {
-	var earlier []corev1.Toleration
-	for _, role := range []string{"master", "controlplane"} {
-		earlier = append(earlier, corev1.Toleration{Key: "node-role.kubernetes.io/" + role, Effect: corev1.TaintEffectNoSchedule})
-	}
-	return slices.Equal(list, earlier)
+	return slices.Equal(list, lists.Map([]string{"master", "controlplane"}, func(role string) corev1.Toleration {
+		return corev1.Toleration{Key: "node-role.kubernetes.io/" + role, Effect: corev1.TaintEffectNoSchedule}
+	}))
 }
 
 // view reads the spec by path and distinguishes defaults from choices.

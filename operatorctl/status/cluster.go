@@ -153,10 +153,8 @@ func Phase(components []v1alpha1.ComponentStatus, running, wanted string) v1alph
 
 // Version returns the release that every component of the cloud runs. It stays at the previous one until the last component has moved.
 func Version(previous, wanted string, components []v1alpha1.ComponentStatus) string {
-	for _, c := range components {
-		if !c.Settled() {
-			return previous
-		}
+	if slices.ContainsFunc(components, func(c v1alpha1.ComponentStatus) bool { return !c.Settled() }) {
+		return previous
 	}
 	return wanted
 }

@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/operatorctl/component"
 )
 
@@ -209,10 +210,7 @@ func Lost(nodes []Node, pods []corev1.Pod, now time.Time) map[string]string {
 
 // OfCloud returns the nodes that have a role in the cloud or run one of its pods.
 func OfCloud(nodes []Node, pods []corev1.Pod) []Node {
-	used := map[string]bool{}
-	for i := range pods {
-		used[pods[i].Spec.NodeName] = true
-	}
+	used := lists.Set(pods, func(p corev1.Pod) string { return p.Spec.NodeName })
 	return slices.DeleteFunc(slices.Clone(nodes), func(n Node) bool { return !used[n.Name] && !hasRole(n) })
 }
 

@@ -13,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"yunion.io/x/ocadm/internal/kube"
+	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/internal/wait"
 )
 
@@ -49,12 +50,10 @@ func Trouble(p corev1.Pod, now time.Time) string {
 
 // unschedulable returns the scheduler's message for a pod that fits on no node.
 func unschedulable(p corev1.Pod) string {
-	for _, c := range p.Status.Conditions {
-		if c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse && c.Reason == corev1.PodReasonUnschedulable {
-			return c.Reason + ": " + c.Message
-		}
-	}
-	return ""
+	c := lists.First(p.Status.Conditions, func(c corev1.PodCondition) bool {
+		return c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse && c.Reason == corev1.PodReasonUnschedulable
+	})
+	return strings.TrimSuffix(c.Reason+": "+c.Message, ": ")
 }
 
 // looping describes the containers of a pod that keep terminating. due is the earliest time at which one of them that runs now will have run long enough

@@ -195,27 +195,19 @@ func readSettings(ctx context.Context, c client.Client, kind string, o client.Ob
 	return nil
 }
 
-func imagesOf(t *corev1.PodTemplateSpec) (out []string) {
-	for _, c := range slices.Concat(t.Spec.Containers, t.Spec.InitContainers) {
-		if image := path.Base(c.Image); !slices.Contains(out, image) {
-			out = append(out, image)
-		}
-	}
-	return out
+func imagesOf(t *corev1.PodTemplateSpec) []string {
+	return lists.Unique(lists.Map(slices.Concat(t.Spec.Containers, t.Spec.InitContainers), func(c corev1.Container) string { return path.Base(c.Image) }))
 }
 
 // Images returns the full references of the images that an upgrade needs.
 func (i Installed) Images() []string { return i.images }
 
 // Unusable returns findings for the addons that cannot be upgraded because the cluster has lost their settings.
-func Unusable(all []Installed) (out finding.List) {
-	for _, i := range all {
-		if i.lost {
-			out = append(out, finding.New("OCA-4517", "The settings of addon "+i.Name+" cannot be taken over", i.Left,
-				fmt.Sprintf("create it again, or give --skip %s to leave this addon unchanged", i.Name)))
-		}
-	}
-	return out
+func Unusable(all []Installed) finding.List {
+	return lists.Pick(all, func(i Installed) (finding.Finding, bool) {
+		return finding.New("OCA-4517", "The settings of addon "+i.Name+" cannot be taken over", i.Left,
+			fmt.Sprintf("create it again, or give --skip %s to leave this addon unchanged", i.Name)), i.lost
+	})
 }
 
 // Conflicts returns findings for fields that this release sets but another program or a user has set to other values.

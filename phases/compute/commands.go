@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/internal/workflow"
 	"yunion.io/x/ocadm/phases/config"
 	"yunion.io/x/ocadm/phases/host"
@@ -28,14 +29,11 @@ func wrapperPaths() []string {
 }
 
 // wrappers returns the wrapper scripts for the commands that the node lacks.
-func wrappers(h *host.Host) (out host.FileSet) {
-	for _, p := range wrapperPaths() {
+func wrappers(h *host.Host) host.FileSet {
+	return lists.Pick(wrapperPaths(), func(p string) (host.File, bool) {
 		found, ok := host.LookPath(h.Files, path.Base(p))
-		if !ok || found == p && h.Ledger.Has(host.KindFile, p) {
-			out = append(out, host.File{Name: p, Data: []byte(wrapper), Mode: programMode})
-		}
-	}
-	return out
+		return host.File{Name: p, Data: []byte(wrapper), Mode: programMode}, !ok || found == p && h.Ledger.Has(host.KindFile, p)
+	})
 }
 
 // commandsPhase installs the Open vSwitch commands that the node lacks.

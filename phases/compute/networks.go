@@ -176,15 +176,12 @@ func judge(f host.Facts, own string, n config.HostNetwork) (wrong, risky []strin
 // lost returns the addresses that the host agent removes from the interface of a network when it moves the network's own to the bridge (cloudpods since
 // v4.0.2, SBaseBridgeDriver.Setup). A keepalived assigns its address, which has no subnet, again. Routers announce IPv6 addresses again, but the agent
 // accepts them on the bridge only beside one of its own.
-func lost(nic host.Interface, n config.HostNetwork) (out []netip.Addr) {
-	for _, p := range nic.Prefixes {
+func lost(nic host.Interface, n config.HostNetwork) []netip.Addr {
+	return lists.Pick(nic.Prefixes, func(p netip.Prefix) (netip.Addr, bool) {
 		a := p.Addr()
 		kept := a.IsLinkLocalUnicast() || a == n.Address || a == n.Address6 || a.Is4() && p.IsSingleIP() || a.Is6() && n.Address6.IsValid()
-		if !kept {
-			out = append(out, a)
-		}
-	}
-	return out
+		return a, !kept
+	})
 }
 
 // listenInterface returns a finding if the host agent would listen on an interface without an address.

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/internal/mysql"
 	"yunion.io/x/ocadm/internal/version"
 )
@@ -159,11 +160,5 @@ func exceptNetworks(c *Config) {
 }
 
 func distinct(all []string) []string {
-	var out []string
-	for _, e := range all {
-		if e = strings.TrimSpace(e); e != "" && !slices.Contains(out, e) {
-			out = append(out, e)
-		}
-	}
-	return out
+	return lists.Unique(lists.Filter(lists.Map(all, strings.TrimSpace), func(e string) bool { return e != "" }))
 }

@@ -3,9 +3,9 @@
 package doctor
 
 import (
-	"cmp"
 	"errors"
 	"io"
+	"io/fs"
 	"os"
 	"path"
 	"regexp"
@@ -62,13 +62,11 @@ func lastStarts(files host.Files, dir string) []string {
 	if err != nil {
 		return nil
 	}
-	var starts []int
-	for _, e := range entries {
-		if n, err := strconv.Atoi(strings.TrimSuffix(e.Name(), ".log")); err == nil {
-			starts = append(starts, n)
-		}
-	}
-	slices.SortFunc(starts, cmp.Compare[int])
+	starts := lists.Pick(entries, func(e fs.DirEntry) (int, bool) {
+		n, err := strconv.Atoi(strings.TrimSuffix(e.Name(), ".log"))
+		return n, err == nil
+	})
+	slices.Sort(starts)
 	return lists.Map(starts[max(0, len(starts)-logFiles):], func(n int) string { return path.Join(dir, strconv.Itoa(n)+".log") })
 }
 

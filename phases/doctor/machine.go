@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"yunion.io/x/ocadm/cluster/why"
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/phases/host"
@@ -39,14 +40,11 @@ func directories(_ context.Context, h *host.Host) []finding.Finding {
 
 // disks warns before the kubelet evicts pods, including the agents.
 func disks(_ context.Context, h *host.Host) []finding.Finding {
-	var out []finding.Finding
-	for _, d := range disksOf(h.Files, "", "/opt/cloud", "/var/lib/kubelet", "/var/lib/containerd", "/var/log") {
-		if d.Full() || d.NearlyFull() {
-			out = append(out, finding.Warn(CodeDisk, "The disk of "+d.What+" is nearly full: "+d.Space(),
-				d.Limits()+"; disks of virtual machines need space, too", "df -h "+d.What+"; du -xh --max-depth=2 "+d.What+" | sort -h | tail"))
-		}
-	}
-	return out
+	all := disksOf(h.Files, "", "/opt/cloud", "/var/lib/kubelet", "/var/lib/containerd", "/var/log")
+	return lists.Pick(all, func(d why.Disk) (finding.Finding, bool) {
+		return finding.Warn(CodeDisk, "The disk of "+d.What+" is nearly full: "+d.Space(), d.Limits()+"; disks of virtual machines need space, too",
+			"df -h "+d.What+"; du -xh --max-depth=2 "+d.What+" | sort -h | tail"), d.Full() || d.NearlyFull()
+	})
 }
 
 // statfs asks the kernel. It is a variable so that tests do not depend on the disk that they run on.

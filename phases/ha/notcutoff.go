@@ -7,7 +7,10 @@ import (
 	"slices"
 	"strings"
 
+	corev1 "k8s.io/api/core/v1"
+
 	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/phases/kubernetes"
 	"yunion.io/x/ocadm/phases/spread"
 )
@@ -81,10 +84,7 @@ func (t *Test) nodes(ctx context.Context) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	var names []string
-	for _, n := range list {
-		names = append(names, n.Name)
-	}
+	names := lists.Map(list, func(n corev1.Node) string { return n.Name })
 	slices.Sort(names)
 	return names, nil
 }

@@ -13,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"yunion.io/x/ocadm/internal/kube"
+	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/internal/wait"
 	"yunion.io/x/ocadm/internal/workflow"
 )
@@ -47,12 +48,7 @@ func (t *Test) settle(ctx context.Context, r workflow.Reporter) error {
 
 // notReady returns the pods that should be ready but are not, as NAMESPACE/NAME.
 func notReady(pods []corev1.Pod) []string {
-	var out []string
-	for i := range pods {
-		p := &pods[i]
-		if !kube.PodEnded(p) && p.DeletionTimestamp == nil && p.Name != name && !kube.PodReady(p) {
-			out = append(out, p.Namespace+"/"+p.Name)
-		}
-	}
-	return out
+	return lists.Pick(pods, func(p corev1.Pod) (string, bool) {
+		return p.Namespace + "/" + p.Name, !kube.PodEnded(&p) && p.DeletionTimestamp == nil && p.Name != name && !kube.PodReady(&p)
+	})
 }

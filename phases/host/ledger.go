@@ -15,6 +15,7 @@ import (
 	"sync"
 	"time"
 
+	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/internal/workflow"
 )
 
@@ -206,12 +207,10 @@ func (l *Ledger) Found(kinds ...Kind) []Entry { return l.reversed(kinds, Found) 
 func (l *Ledger) reversed(kinds []Kind, ops ...Op) []Entry {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	var out []Entry
-	for _, e := range slices.Backward(l.entries) {
-		if slices.Contains(ops, e.Op) && (len(kinds) == 0 || slices.Contains(kinds, e.Kind)) {
-			out = append(out, e)
-		}
-	}
+	out := lists.Filter(l.entries, func(e Entry) bool {
+		return slices.Contains(ops, e.Op) && (len(kinds) == 0 || slices.Contains(kinds, e.Kind))
+	})
+	slices.Reverse(out)
 	return out
 }
 

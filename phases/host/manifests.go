@@ -113,11 +113,9 @@ func (m Manifests) objects(ctx context.Context, h *Host, c client.WithWatch) ([]
 // created returns the changes as if none of the objects existed.
 func (m Manifests) created(ctx context.Context, h *Host) (kube.ChangeSet, error) {
 	objs, err := m.objects(ctx, h, nil)
-	var set kube.ChangeSet
-	for _, o := range objs {
-		set = append(set, kube.Change{Action: kube.Created, Kind: o.GetKind(), Namespace: o.GetNamespace(), Name: o.GetName()})
-	}
-	return set, err
+	return lists.Map(objs, func(o *unstructured.Unstructured) kube.Change {
+		return kube.Change{Action: kube.Created, Kind: o.GetKind(), Namespace: o.GetNamespace(), Name: o.GetName()}
+	}), err
 }
 
 // Await makes p a phase that only waits for pods: its check asks once whether they are ready, its run waits.

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"yunion.io/x/ocadm/internal/lists"
 )
 
 // Distribution families. Members of a family use the same package names.
@@ -91,12 +93,7 @@ func (o OS) Family() string {
 			return f
 		}
 	}
-	for _, m := range packageManagers() {
-		if slices.Contains(o.Managers, m.program) {
-			return m.family
-		}
-	}
-	return ""
+	return lists.First(packageManagers(), func(m packageManager) bool { return slices.Contains(o.Managers, m.program) }).family
 }
 
 // manager returns the package manager of the family, preferring one that is on the machine.

@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path"
 	"slices"
@@ -52,12 +53,10 @@ type Trust struct {
 
 // whole reports whether every CA has only one certificate.
 func (t Trust) whole() bool {
-	for _, raw := range t.Certs {
-		if list, err := certutil.ParseCertsPEM(raw); err != nil || len(list) > 1 {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc(slices.Collect(maps.Values(t.Certs)), func(raw []byte) bool {
+		list, err := certutil.ParseCertsPEM(raw)
+		return err != nil || len(list) > 1
+	})
 }
 
 // NewAuthority creates a CA like the current one. The id is part of its subject, because two CAs of the same name confuse clients.

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"yunion.io/x/ocadm/internal/certreport"
+	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/phases/host"
 )
 
@@ -18,15 +19,8 @@ const (
 
 // ReportCertificates returns the report for the operator on the certificates of this control-plane node.
 func ReportCertificates(h *host.Host, now time.Time) (certreport.Report, error) {
-	out := certreport.Report{Time: now.UTC().Truncate(time.Second)}
 	list, err := Certificates(h, now, 0)
-	if err != nil {
-		return out, err
-	}
-	for _, c := range list {
-		out.Certificates = append(out.Certificates, reported(c))
-	}
-	return out, nil
+	return certreport.Report{Time: now.UTC().Truncate(time.Second), Certificates: lists.Map(list, reported)}, err
 }
 
 // reported returns when a certificate is renewed, and if it cannot be, why. It is pure.

@@ -191,14 +191,7 @@ func containerEvidence(ctx context.Context, h *host.Host, components []string) [
 
 func last(prefix string, lines []string, n int) []string {
 	lines = slices.DeleteFunc(lines, func(l string) bool { return strings.TrimSpace(l) == "" })
-	if len(lines) > n {
-		lines = lines[len(lines)-n:]
-	}
-	out := make([]string, len(lines))
-	for i, l := range lines {
-		out[i] = prefix + clip(l)
-	}
-	return out
+	return lists.Map(lines[max(0, len(lines)-n):], func(l string) string { return prefix + clip(l) })
 }
 
 // clip shortens a long line in the middle: programs that wrap errors put the cause last.

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io/fs"
 	"path"
+	"slices"
 	"strings"
 	"time"
 
@@ -274,10 +275,8 @@ func probeEtcd(ctx context.Context, h *host.Host) string {
 	if err != nil {
 		return err.Error()
 	}
-	for _, o := range all {
-		if !o.Answers {
-			return "member " + o.Name + " of etcd does not answer: " + o.Problem
-		}
+	if i := slices.IndexFunc(all, func(o etcd.Observed) bool { return !o.Answers }); i >= 0 {
+		return "member " + all[i].Name + " of etcd does not answer: " + all[i].Problem
 	}
 	return ""
 }

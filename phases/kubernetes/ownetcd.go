@@ -169,11 +169,7 @@ func ControlPlaneAddresses(ctx context.Context, h *host.Host) ([]string, error) 
 	if err != nil {
 		return nil, err
 	}
-	var out []string
-	for _, n := range nodes {
-		out = append(out, kube.InternalIPs(&n)...)
-	}
-	return out, nil
+	return slices.Concat(lists.Map(nodes, func(n corev1.Node) []string { return kube.InternalIPs(&n) })...), nil
 }
 
 // EndpointIsHere reports whether the cluster's endpoint is this machine's API server: then it has no other control-plane node.

@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/internal/workflow"
 	"yunion.io/x/ocadm/phases/host"
 )
@@ -127,10 +128,9 @@ func containerStates(ctx context.Context, h *host.Host) string {
 			newest[name] = c
 		}
 	}
-	var states []string
-	for _, name := range slices.Sorted(maps.Keys(newest)) {
-		states = append(states, name+" "+strings.ToLower(strings.TrimPrefix(newest[name].GetState().String(), "CONTAINER_")))
-	}
+	states := lists.Map(slices.Sorted(maps.Keys(newest)), func(name string) string {
+		return name + " " + strings.ToLower(strings.TrimPrefix(newest[name].GetState().String(), "CONTAINER_"))
+	})
 	if len(states) == 0 {
 		return ""
 	}

@@ -15,6 +15,7 @@ import (
 	"k8s.io/kubernetes/cmd/kubeadm/app/constants"
 
 	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/internal/workflow"
 	"yunion.io/x/ocadm/phases/host"
 )
@@ -134,12 +135,7 @@ func restartStep(pod string) RenewStep {
 			if err != nil {
 				return false, err
 			}
-			var files []string // files that the pod reads
-			for _, c := range list {
-				if c.pod == pod {
-					files = append(files, c.File)
-				}
-			}
+			files := lists.Pick(list, func(c Certificate) (string, bool) { return c.File, c.pod == pod }) // files that the pod reads
 			return TakenUp(ctx, n.Host, pod, files...)
 		},
 		Plan: workflow.Says[*Renewal]("restart " + pod),

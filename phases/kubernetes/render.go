@@ -8,7 +8,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"net"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -24,6 +23,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/phases/config"
 )
 
@@ -249,12 +249,7 @@ func certSANs(c *config.Config) []string {
 	if c.Cluster.VirtualAddress != "" {
 		sans = append(sans, c.Cluster.VirtualAddress)
 	}
-	for _, name := range c.Cluster.APIServerCertExtraSANs {
-		if !slices.Contains(sans, name) {
-			sans = append(sans, name)
-		}
-	}
-	return sans
+	return lists.Unique(append(sans, c.Cluster.APIServerCertExtraSANs...))
 }
 
 func localAPIEndpoint(c *config.Config) kubeadmv1beta4.APIEndpoint {

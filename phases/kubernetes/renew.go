@@ -27,6 +27,7 @@ import (
 
 	"yunion.io/x/ocadm/internal/certreport"
 	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/internal/workflow"
 	"yunion.io/x/ocadm/phases/host"
 )
@@ -155,15 +156,13 @@ func (n *Renewal) dueOf(kinds ...string) ([]Certificate, error) {
 
 func (n *Renewal) lines(kinds ...string) ([]string, error) {
 	list, err := n.dueOf(kinds...)
-	var out []string
-	for _, c := range list {
+	return lists.Map(list, func(c Certificate) string {
 		do := "renew"
 		if c.State == CertificateDamaged {
 			do = "recreate"
 		}
-		out = append(out, fmt.Sprintf("%s %s, which %s", do, c.File, c.End()))
-	}
-	return out, err
+		return fmt.Sprintf("%s %s, which %s", do, c.File, c.End())
+	}), err
 }
 
 // RenewSteps renew the certificates of this machine and restart the programs that read them, one after the other.

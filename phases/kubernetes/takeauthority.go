@@ -30,11 +30,13 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	certutil "k8s.io/client-go/util/cert"
 	"k8s.io/client-go/util/keyutil"
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 	"k8s.io/kubernetes/cmd/kubeadm/app/constants"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/internal/kube"
+	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/internal/workflow"
 	"yunion.io/x/ocadm/phases/host"
 )
@@ -218,12 +220,9 @@ func StopContainers(ctx context.Context, h *host.Host, r workflow.Reporter, pod 
 }
 
 // StaleContainers returns the names of those containers.
-func StaleContainers(ctx context.Context, h *host.Host, pod string, files ...string) (names []string, err error) {
+func StaleContainers(ctx context.Context, h *host.Host, pod string, files ...string) ([]string, error) {
 	list, err := staleContainers(ctx, h, pod, files...)
-	for _, c := range list {
-		names = append(names, c.GetLabels()[containerNameLabel])
-	}
-	return names, err
+	return lists.Map(list, func(c *cri.Container) string { return c.GetLabels()[containerNameLabel] }), err
 }
 
 // kubeletFiles are the files that the kubelet reads at startup.
@@ -274,12 +273,8 @@ func RestartKubelet(ctx context.Context, h *host.Host, r workflow.Reporter) erro
 		if !there {
 			return false, "there is no such node"
 		}
-		for _, cond := range n.Status.Conditions {
-			if cond.Type == corev1.NodeReady {
-				return cond.Status == corev1.ConditionTrue && !cond.LastHeartbeatTime.Time.Before(at.Truncate(time.Second)), "its kubelet has not reported"
-			}
-		}
-		return false, "its kubelet has not reported"
+		cond := lists.First(n.Status.Conditions, func(c corev1.NodeCondition) bool { return c.Type == corev1.NodeReady })
+		return cond.Status == corev1.ConditionTrue && !cond.LastHeartbeatTime.Time.Before(at.Truncate(time.Second)), "its kubelet has not reported"
 	}, func(why string) { r.Waiting("node "+node.Name, why) })
 	if err == nil || errors.Is(context.Cause(ctx), context.Canceled) {
 		return err

@@ -278,10 +278,7 @@ func (m *Move) cloudsToMove(ctx context.Context, c client.Client) (out []string,
 		return "change spec.loadBalancerEndpoint of cloud " + o.Namespace + "/" + o.Name
 	})
 	settings, err := cluster.MoveSettings(ctx, c, m.From, m.To, true)
-	for _, name := range settings {
-		out = append(out, "change ConfigMap "+name)
-	}
-	return out, err
+	return append(out, workflow.Lines("change ConfigMap ", settings)...), err
 }
 
 // Others returns the nodes that must follow a control plane with a new address.

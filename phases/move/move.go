@@ -22,6 +22,7 @@ import (
 
 	"yunion.io/x/ocadm/internal/etcd"
 	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/internal/vip"
 	"yunion.io/x/ocadm/phases/config"
 	"yunion.io/x/ocadm/phases/host"
@@ -62,13 +63,10 @@ func (m *Move) named() (from, to string) {
 // Kubeconfigs returns the new content of the files on this control-plane node that hold the former endpoint: administrators' kubeconfigs and kubeadm's configuration.
 func (m *Move) Kubeconfigs() host.FileSet {
 	from, to := m.named()
-	var out host.FileSet
-	for _, name := range []string{kubernetes.AdminKubeconfig, kubernetes.SuperAdminKubeconfig, kubernetes.ConfigFile} {
-		if text := m.Host.Files.Text(name); holds(text, from) {
-			out = append(out, host.File{Name: name, Data: []byte(replaced(text, from, to)), Mode: 0o600})
-		}
-	}
-	return out
+	return lists.Pick([]string{kubernetes.AdminKubeconfig, kubernetes.SuperAdminKubeconfig, kubernetes.ConfigFile}, func(name string) (host.File, bool) {
+		text := m.Host.Files.Text(name)
+		return host.File{Name: name, Data: []byte(replaced(text, from, to)), Mode: 0o600}, holds(text, from)
+	})
 }
 
 // record is the state that survives an interrupted command.

@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"path"
 	"slices"
@@ -60,10 +61,7 @@ func Downloads(ctx context.Context, h *host.Host) error {
 
 // targets returns the files that an artifact always contains.
 func (a artifact) targets() []string {
-	var out []string
-	for _, t := range a.Files {
-		out = append(out, t)
-	}
+	out := slices.Collect(maps.Values(a.Files))
 	if a.Dir != "" {
 		for _, p := range neededPlugins() {
 			out = append(out, path.Join(a.Dir, p))
@@ -87,10 +85,7 @@ func (a artifact) present(ctx context.Context, h *host.Host) bool {
 		if skipFile(h, t) {
 			continue
 		}
-		if !current || !h.Files.Exists(t) {
-			return false
-		}
-		if mute(t) && !whole(h, t, e.Digests[t]) {
+		if !current || !h.Files.Exists(t) || mute(t) && !whole(h, t, e.Digests[t]) {
 			return false
 		}
 		if !anyVersion && !mute(t) && host.ProgramVersion(ctx, h.Exec, t) != a.Version {

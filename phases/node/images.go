@@ -35,11 +35,7 @@ type ImageGroup struct {
 // Images loads the groups' images into containerd, from the bundle or from registries, one group at a time, in the order in which other phases wait for
 // them. It overlaps with every phase that does not name it in After.
 func Images(groups ...ImageGroup) host.Phase {
-	p := host.Phase{Name: "images", Short: "Import or pull container images", After: []string{UnitsPhase}}
-	for _, g := range groups {
-		p.Phases = append(p.Phases, g.phase())
-	}
-	return p
+	return host.Phase{Name: "images", Short: "Import or pull container images", After: []string{UnitsPhase}, Phases: lists.Map(groups, ImageGroup.phase)}
 }
 
 func (g ImageGroup) phase() host.Phase {
@@ -158,10 +154,7 @@ func (g ImageGroup) run(ctx context.Context, h *host.Host, r workflow.Reporter) 
 	if s := h.Source(); s == nil {
 		elsewhere = todo
 	} else {
-		has := map[string]bool{}
-		for _, i := range s.Contents().Images {
-			has[i.Name] = true
-		}
+		has := lists.Set(s.Contents().Images, func(i bundle.ImageInfo) string { return i.Name })
 		elsewhere = slices.DeleteFunc(slices.Clone(todo), func(i string) bool { return has[i] })
 		err := importFrom(ctx, h, r, s, slices.DeleteFunc(todo, func(i string) bool { return !has[i] }))
 		switch {

@@ -16,6 +16,7 @@ import (
 
 	"golang.org/x/mod/semver"
 
+	"yunion.io/x/ocadm/internal/bundle"
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/internal/version"
@@ -168,10 +169,7 @@ func lackingPrograms(h *host.Host, remedy string) finding.List {
 }
 
 func missingPrograms(h *host.Host) []string {
-	has := map[string]bool{}
-	for _, f := range h.Source().Contents().Files {
-		has[target(f.Path)] = true
-	}
+	has := lists.Set(h.Source().Contents().Files, func(f bundle.FileInfo) string { return target(f.Path) })
 	missing := lists.Pick(programs(), func(p program) (string, bool) {
 		_, ok := theirs(h, p.name)
 		return p.name, !ok && needed(h, p.name) && !has[path.Join(binDir, p.name)]

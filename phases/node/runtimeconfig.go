@@ -13,6 +13,7 @@ import (
 
 	"yunion.io/x/ocadm/internal/exec"
 	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/internal/workflow"
 	"yunion.io/x/ocadm/phases/host"
 )
@@ -114,13 +115,8 @@ func configDiff(h *host.Host) []string {
 	if err != nil {
 		return nil
 	}
-	var out []string
-	for line := range strings.Lines(string(diff.Diff("ocadm's", want, containerdConfig, got))) {
-		if strings.HasPrefix(line, "+") || strings.HasPrefix(line, "-") {
-			out = append(out, strings.TrimRight(line, "\n"))
-		}
-	}
-	return out
+	lines := strings.Split(string(diff.Diff("ocadm's", want, containerdConfig, got)), "\n")
+	return lists.Filter(lines, func(l string) bool { return strings.HasPrefix(l, "+") || strings.HasPrefix(l, "-") })
 }
 
 // RuntimeConfig returns a finding if the configuration of a containerd that ocadm did not configure does not suit Kubernetes: its CRI plugin is disabled, it

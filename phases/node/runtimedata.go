@@ -34,10 +34,7 @@ const (
 // ownContainerd reports whether containerd's data comes from a containerd that ocadm installed where there was none, and nothing else uses it. With ledgers
 // of earlier releases, the program's entry proves that.
 func ownContainerd(h *host.Host) bool {
-	if !containerdRuns(h) || othersContainerd(h) {
-		return false
-	}
-	if h.Ledger.Has(host.KindData, othersData) || len(runningNamespaces(h)) > 0 {
+	if !containerdRuns(h) || othersContainerd(h) || h.Ledger.Has(host.KindData, othersData) || len(runningNamespaces(h)) > 0 {
 		return false
 	}
 	if e, ok := h.Ledger.Get(host.KindData, containerdData); ok {

@@ -186,14 +186,10 @@ func (p programSet) noteBundled(h *host.Host) error {
 
 // unnoted returns the machine's programs that are used but not in the ledger yet.
 func (p programSet) unnoted(h *host.Host) []host.Program {
-	var out []host.Program
-	for _, q := range programs() {
+	return lists.Pick(programs(), func(q program) (host.Program, bool) {
 		found, ok := theirs(h, q.name)
-		if ok && p.has(q.name) && needed(h, q.name) && !h.Ledger.Has(host.KindProgram, found.Path) {
-			out = append(out, found)
-		}
-	}
-	return out
+		return found, ok && p.has(q.name) && needed(h, q.name) && !h.Ledger.Has(host.KindProgram, found.Path)
+	})
 }
 
 // noteTheirs records which programs of the machine are used, so that reset leaves them and people can see it.

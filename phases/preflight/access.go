@@ -3,6 +3,7 @@
 package preflight
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -101,10 +102,8 @@ func denied(ctx context.Context, c client.Client, rights []authorizationv1.Resou
 		})
 	}
 	g.Wait()
-	for _, err := range errs {
-		if err != nil {
-			return nil, err
-		}
+	if err := cmp.Or(errs...); err != nil {
+		return nil, err
 	}
 	return slices.DeleteFunc(lines, func(s string) bool { return s == "" }), nil
 }

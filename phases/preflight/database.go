@@ -17,10 +17,7 @@ import (
 )
 
 func databaseChecks() []Check {
-	codes := []string{otherDatabase}
-	for _, c := range databaseCodes() {
-		codes = append(codes, c.code)
-	}
+	codes := append([]string{otherDatabase}, lists.Map(databaseCodes(), func(c databaseCode) string { return c.code })...)
 	return []Check{{
 		Name: "MySQL", Short: "the cloud's database server can be reached and used", Codes: codes, Timeout: 20 * time.Second,
 		Applies: func(k Kind, c *config.Config) bool {

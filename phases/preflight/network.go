@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/phases/config"
 	"yunion.io/x/ocadm/phases/host"
 	"yunion.io/x/ocadm/phases/kubernetes"
@@ -279,10 +280,7 @@ func MoreFirewall(ctx context.Context, h *host.Host, former *config.Config) []fi
 	was := *h
 	was.Config = former
 	var out []finding.Finding
-	var missed []string
-	for _, f := range checkFirewall(ctx, &machine{h: &was, kind: Init}) {
-		missed = append(missed, strings.Split(f.Remedy, "\n")...)
-	}
+	missed := slices.Concat(lists.Map(checkFirewall(ctx, &machine{h: &was, kind: Init}), func(f finding.Finding) []string { return strings.Split(f.Remedy, "\n") })...)
 	for _, f := range checkFirewall(ctx, &machine{h: h, kind: Init}) {
 		if missing := without(strings.Split(f.Remedy, "\n"), missed); len(missing) > 0 {
 			f.Remedy = strings.Join(missing, "\n")

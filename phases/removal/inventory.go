@@ -28,6 +28,7 @@ import (
 	"yunion.io/x/ocadm/internal/etcd"
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/internal/kube"
+	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/phases/config"
 	"yunion.io/x/ocadm/phases/host"
 	"yunion.io/x/ocadm/phases/kubernetes"
@@ -75,12 +76,7 @@ type Volume struct {
 
 // databaseServer returns the embedded database server with a claim of that name, "" for other claims.
 func databaseServer(claim string) string {
-	for _, server := range dbpair.Servers() {
-		if claim == dbpair.ClaimName(server) {
-			return server
-		}
-	}
-	return ""
+	return lists.First(dbpair.Servers(), func(server string) bool { return claim == dbpair.ClaimName(server) })
 }
 
 // otherDatabase returns the role of the other server of the embedded database. A database with one copy has no record.
@@ -331,10 +327,8 @@ func (i *Inventory) machines(ctx context.Context, k client.Client) error {
 		}
 		return fmt.Errorf("listing machines: %w", err)
 	}
-	for _, m := range list.Items {
-		if m.Status.NodeRef != nil && m.Status.NodeRef.Name == i.Node {
-			i.Machines = append(i.Machines, m.Namespace+"/"+m.Name)
-		}
-	}
+	i.Machines = lists.Pick(list.Items, func(m v1alpha1.OnecloudMachine) (string, bool) {
+		return m.Namespace + "/" + m.Name, m.Status.NodeRef != nil && m.Status.NodeRef.Name == i.Node
+	})
 	return nil
 }

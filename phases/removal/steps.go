@@ -173,14 +173,11 @@ func drainStep() Step {
 }
 
 // Evictions returns the pods that Drain moves away from a node, as lines of a plan.
-func Evictions(ctx context.Context, k client.Client, node string) (lines []string, _ error) {
+func Evictions(ctx context.Context, k client.Client, node string) ([]string, error) {
 	pods, err := kube.PodsOn(ctx, k, node)
-	for i := range pods {
-		if kube.Evictable(&pods[i]) {
-			lines = append(lines, "evict pod "+pods[i].Namespace+"/"+pods[i].Name)
-		}
-	}
-	return lines, err
+	return lists.Pick(pods, func(p corev1.Pod) (string, bool) {
+		return "evict pod " + p.Namespace + "/" + p.Name, kube.Evictable(&p)
+	}), err
 }
 
 // Drain keeps new pods from a node and evicts those that can run elsewhere, as far as disruption budgets allow. otherwise is the alternative to suggest if they do not.

@@ -4,6 +4,7 @@ package upgrade
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"time"
 
@@ -22,18 +23,11 @@ import (
 func AddonSteps(all []addons.Installed) []Step {
 	steps := []Step{
 		on(node.Images(node.ImageGroup{Name: "addons", Short: "Import or pull the images of the addons", Need: func(*host.Host) ([]string, error) {
-			var need []string
-			for _, i := range all {
-				need = append(need, i.Images()...)
-			}
-			return need, nil
+			return slices.Concat(lists.Map(all, addons.Installed.Images)...), nil
 		}})),
 		depotStep(),
 	}
-	for _, i := range all {
-		steps = append(steps, on(i.Phase()))
-	}
-	return steps
+	return append(steps, lists.Map(all, func(i addons.Installed) Step { return on(i.Phase()) })...)
 }
 
 // MayUpgradeAddons returns what prevents an upgrade of the addons: an unfinished upgrade of this machine, and nodes that are not Ready. Pods of the

@@ -94,13 +94,10 @@ func Left(i Inventory, t Target) (out []Work) {
 	return out
 }
 
-func podsLeft(n Node, version string) (lines []string) {
-	for _, name := range kubernetes.StaticPods()[1:] {
-		if was := n.StaticPods[name]; was != version {
-			lines = append(lines, fmt.Sprintf("%s %s to %s", name, was, version))
-		}
-	}
-	return lines
+func podsLeft(n Node, version string) []string {
+	return lists.Pick(kubernetes.StaticPods()[1:], func(name string) (string, bool) {
+		return fmt.Sprintf("%s %s to %s", name, n.StaticPods[name], version), n.StaticPods[name] != version
+	})
 }
 
 // Facts are known only on the machine that the command runs on.

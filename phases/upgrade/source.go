@@ -13,8 +13,10 @@ import (
 
 	"golang.org/x/mod/semver"
 
+	"yunion.io/x/ocadm/internal/bundle"
 	"yunion.io/x/ocadm/internal/depot"
 	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/internal/wait"
 	depotphase "yunion.io/x/ocadm/phases/depot"
 	"yunion.io/x/ocadm/phases/host"
@@ -69,13 +71,11 @@ func depotVersions(ctx context.Context, h *host.Host) ([]string, error) {
 	return versionsIn(d), nil
 }
 
-func versionsIn(d *depot.Remote) (out []string) {
-	for _, i := range d.Contents().Images {
-		if name, tag, ok := strings.Cut(path.Base(i.Name), ":"); ok && name == "kube-proxy" && semver.IsValid(tag) {
-			out = append(out, tag)
-		}
-	}
-	return out
+func versionsIn(d *depot.Remote) []string {
+	return lists.Pick(d.Contents().Images, func(i bundle.ImageInfo) (string, bool) {
+		tag, ok := strings.CutPrefix(path.Base(i.Name), "kube-proxy:")
+		return tag, ok && semver.IsValid(tag)
+	})
 }
 
 // CheckSource returns a finding if the depot from which an interrupted upgrade would continue has other versions only: the cluster gets the version

@@ -11,6 +11,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/internal/workflow"
 	"yunion.io/x/ocadm/phases/host"
 	"yunion.io/x/ocadm/phases/kubernetes"
@@ -109,12 +110,7 @@ func controlPlaneImages(h *host.Host) ([]string, error) {
 		return nil, err
 	}
 	staged, err := kubernetes.StagedImages(h)
-	for _, i := range staged {
-		if !slices.Contains(all, i) {
-			all = append(all, i)
-		}
-	}
-	return all, err
+	return lists.Unique(append(all, staged...)), err
 }
 
 // NodeSteps upgrade the rest of this node and, on the first node, the cluster's configuration. Only a kubelet that does not start is rolled back.

@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"fmt"
 	"net"
 	"slices"
@@ -18,6 +19,7 @@ import (
 
 	"yunion.io/x/ocadm/internal/etcd"
 	"yunion.io/x/ocadm/internal/kube"
+	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/phases/config"
 	"yunion.io/x/ocadm/phases/host"
 	"yunion.io/x/ocadm/phases/kubernetes"
@@ -124,22 +126,14 @@ func answering(ctx context.Context, address string, port int) string {
 		return ""
 	}
 	defer func() { _ = conn.Close() }() // nothing was sent
-	for _, cert := range conn.(*tls.Conn).ConnectionState().PeerCertificates {
-		if name := nodeIn(cert.DNSNames); name != "" {
-			return name
-		}
-	}
-	return ""
+	return cmp.Or(lists.Map(conn.(*tls.Conn).ConnectionState().PeerCertificates, func(c *x509.Certificate) string { return nodeIn(c.DNSNames) })...)
 }
 
 // nodeIn returns the first name in an API server's certificate that is not one of its service: kubeadm puts the node's name there.
 func nodeIn(names []string) string {
-	for _, n := range names {
-		if n != "kubernetes" && n != "localhost" && !strings.HasPrefix(n, "kubernetes.default") {
-			return n
-		}
-	}
-	return ""
+	return lists.First(names, func(n string) bool {
+		return n != "kubernetes" && n != "localhost" && !strings.HasPrefix(n, "kubernetes.default")
+	})
 }
 
 // judge fills in Problems.

@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/operatorctl/catalog"
 	"yunion.io/x/ocadm/operatorctl/component"
 	"yunion.io/x/ocadm/test/env"
@@ -131,15 +132,13 @@ func touch(e *env.Env, i int) {
 
 // children returns the current objects of a cloud.
 func children(e *env.Env) []*unstructured.Unstructured {
-	var out []*unstructured.Unstructured
-	for _, o := range e.Objects() {
+	return lists.Map(e.Objects(), func(o client.Object) *unstructured.Unstructured {
 		tree, err := runtime.DefaultUnstructuredConverter.ToUnstructured(o)
 		e.Must(err)
 		u := &unstructured.Unstructured{Object: tree}
 		gvk, err := e.Client.GroupVersionKindFor(o)
 		e.Must(err)
 		u.SetGroupVersionKind(gvk)
-		out = append(out, u)
-	}
-	return out
+		return u
+	})
 }

@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/operatorctl/catalog"
 	"yunion.io/x/ocadm/test/env"
 	"yunion.io/x/ocadm/test/integration/harness"
@@ -96,10 +97,7 @@ func gated(o *unstructured.Unstructured) bool {
 
 // since returns the time, from the audit log, between the creation of the cloud and the operator's creation of the given objects.
 func (b *bench) since(e *env.Env, from harness.Mark, objs []*unstructured.Unstructured, all []harness.Request) time.Duration {
-	names := map[string]bool{}
-	for _, o := range objs {
-		names[resource(e, o)+"/"+o.GetName()] = true
-	}
+	names := lists.Set(objs, func(o *unstructured.Unstructured) string { return resource(e, o) + "/" + o.GetName() })
 	admin := e.Requests(from, harness.Filter{User: harness.Admin})
 	i := slices.IndexFunc(admin, func(q harness.Request) bool { return q.Verb == "create" && q.Resource == "onecloudclusters" })
 	var last time.Time

@@ -135,11 +135,9 @@ func (e *Env) Objects(kinds ...client.Object) []client.Object {
 	if kinds == nil {
 		kinds = Kinds()
 	}
-	var all []client.Object
-	for _, kind := range kinds {
-		all = append(all, e.list(e.Context(), kind, client.MatchingLabels{v1alpha1.LabelInstance: v1alpha1.InstancePrefix + Name})...)
-	}
-	return all
+	return slices.Concat(lists.Map(kinds, func(kind client.Object) []client.Object {
+		return e.list(e.Context(), kind, client.MatchingLabels{v1alpha1.LabelInstance: v1alpha1.InstancePrefix + Name})
+	})...)
 }
 
 // Kind returns the kind of an object, or of the items of a list.

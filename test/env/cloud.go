@@ -22,6 +22,7 @@ import (
 
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/internal/kube"
+	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/internal/pki"
 	"yunion.io/x/ocadm/operatorctl/operation"
 	"yunion.io/x/ocadm/test/integration/harness"
@@ -223,12 +224,9 @@ func (e *Env) Credentials() map[string][]byte {
 
 // Component returns the status of a component.
 func Component(cr *v1alpha1.OnecloudCluster, name string) v1alpha1.ComponentStatus {
-	for _, c := range cr.Status.Components {
-		if c.Name == name {
-			return c
-		}
-	}
-	return v1alpha1.ComponentStatus{Name: name}
+	c := lists.First(cr.Status.Components, func(c v1alpha1.ComponentStatus) bool { return c.Name == name })
+	c.Name = name
+	return c
 }
 
 // IsReady reports whether every component of the cloud's current generation is Available.

@@ -185,15 +185,13 @@ func (w Work) Changes() []harness.Request {
 
 // Writes returns the Changes as text, with the status code of refused ones.
 func (w Work) Writes() []string {
-	var out []string
-	for _, q := range w.Changes() {
+	return lists.Map(w.Changes(), func(q harness.Request) string {
 		line := fmt.Sprintf("%s %s/%s", q.Verb, q.Resource, q.Name)
 		if q.Code >= http.StatusBadRequest {
 			line += fmt.Sprintf(" refused: %d", q.Code)
 		}
-		out = append(out, line)
-	}
-	return out
+		return line
+	})
 }
 
 // StatusPatches returns the requests that write a status.

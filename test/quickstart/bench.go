@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/test/lab/machine"
 	"yunion.io/x/ocadm/test/scenario"
 )
@@ -75,11 +76,7 @@ func onMachine(ctx context.Context, ocadm, bundle, name string, walk func(*scena
 }
 
 func list(v []float64) string {
-	s := make([]string, len(v))
-	for i, x := range v {
-		s[i] = fmt.Sprintf("%.1f", x)
-	}
-	return strings.Join(s, " ")
+	return strings.Join(lists.Map(v, func(x float64) string { return fmt.Sprintf("%.1f", x) }), " ")
 }
 
 func sum(v []float64) (t float64) {

@@ -9,6 +9,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+
+	"yunion.io/x/ocadm/internal/lists"
 )
 
 // Account is a user of the cloud with a project.
@@ -77,9 +79,5 @@ func (s *Session) Projects(ctx context.Context) (map[string]bool, error) {
 	if _, err := s.call(ctx, http.MethodGet, s.sc.url(1, keystonePort, "/v3/projects"), nil, &answer); err != nil {
 		return nil, fmt.Errorf("listing projects: %w", err)
 	}
-	out := map[string]bool{}
-	for _, p := range answer.Projects {
-		out[p.Name] = true
-	}
-	return out, nil
+	return lists.Set(answer.Projects, func(p struct{ Name string }) string { return p.Name }), nil
 }

@@ -17,6 +17,7 @@ import (
 	"net"
 	"net/http"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 )
@@ -163,10 +164,8 @@ func (sc *Scenario) LoginAs(ctx context.Context, user, password string) (string,
 	if err := json.Unmarshal(answer, &token); err == nil && token.Token != "" {
 		return token.Token, nil
 	}
-	for _, c := range resp.Cookies() {
-		if c.Value != "" {
-			return c.Value, nil
-		}
+	if i := slices.IndexFunc(resp.Cookies(), func(c *http.Cookie) bool { return c.Value != "" }); i >= 0 {
+		return resp.Cookies()[i].Value, nil
 	}
 	return "", errors.New("logging in: the response contains no token")
 }

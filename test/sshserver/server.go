@@ -13,6 +13,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -195,10 +196,8 @@ func (s *Server) config() *ssh.ServerConfig {
 			return nil, nil //nolint:nilnil // no limits
 		},
 		PublicKeyCallback: func(_ ssh.ConnMetadata, key ssh.PublicKey) (*ssh.Permissions, error) {
-			for _, k := range s.Keys {
-				if string(k.Marshal()) == string(key.Marshal()) {
-					return nil, nil //nolint:nilnil // no limits
-				}
+			if slices.ContainsFunc(s.Keys, func(k ssh.PublicKey) bool { return string(k.Marshal()) == string(key.Marshal()) }) {
+				return nil, nil //nolint:nilnil // no limits
 			}
 			return nil, errRefused
 		},

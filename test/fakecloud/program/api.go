@@ -9,8 +9,10 @@ import (
 	"fmt"
 	"log"
 	"net/http"
+	"slices"
 	"time"
 
+	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/test/fakecloud/rest"
 	"yunion.io/x/ocadm/test/fakecloud/servicespec"
 )
@@ -60,11 +62,7 @@ func (s Service) Routes(ctx context.Context) rest.Routes {
 }
 
 func (s Service) plain(collections ...rest.Collection) rest.Routes {
-	var routes rest.Routes
-	for _, collection := range collections {
-		routes = append(routes, collection.Routes(s.Store, s.admit)...)
-	}
-	return routes
+	return slices.Concat(lists.Map(collections, func(c rest.Collection) rest.Routes { return c.Routes(s.Store, s.admit) })...)
 }
 
 // serviceTypes maps types in the catalogue to the names of services in policies, where they differ.

@@ -15,6 +15,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
+	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/internal/options"
 )
 
@@ -173,11 +174,7 @@ func convertList(raw any) (any, error) {
 	case []string:
 		return value, nil
 	case []any:
-		list := make([]string, 0, len(value))
-		for _, item := range value {
-			list = append(list, scalar(item))
-		}
-		return list, nil
+		return append([]string{}, lists.Map(value, scalar)...), nil
 	case string:
 		if value == "" {
 			return []string{}, nil

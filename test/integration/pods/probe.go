@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -60,10 +61,8 @@ func answers(ctx context.Context, address string, c corev1.Container) bool {
 }
 
 func number(c corev1.Container, port intstr.IntOrString) int {
-	for _, p := range c.Ports {
-		if port.Type == intstr.String && p.Name == port.StrVal {
-			return int(p.ContainerPort)
-		}
+	if i := slices.IndexFunc(c.Ports, func(p corev1.ContainerPort) bool { return port.Type == intstr.String && p.Name == port.StrVal }); i >= 0 {
+		return int(c.Ports[i].ContainerPort)
 	}
 	return port.IntValue()
 }
