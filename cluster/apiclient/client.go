@@ -148,7 +148,10 @@ func (c *Client) open(ctx context.Context, r request) (*http.Response, error) {
 		}
 		delay, again := later(answer)
 		err = read(c.base, answer)
-		if !again || wait.Sleep(ctx, delay) != nil {
+		if !again {
+			return nil, err
+		}
+		if wait.Sleep(ctx, delay) != nil {
 			return nil, err
 		}
 	}

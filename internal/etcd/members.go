@@ -98,7 +98,10 @@ func (c *Client) Promote(ctx context.Context, m Listed) error {
 		if err == nil || errors.Is(err, rpctypes.ErrMemberNotLearner) {
 			return nil
 		}
-		if !errors.Is(err, rpctypes.ErrMemberLearnerNotReady) && !IsUnavailable(err) || wait.Sleep(ctx, time.Second) != nil {
+		if !errors.Is(err, rpctypes.ErrMemberLearnerNotReady) && !IsUnavailable(err) {
+			return fmt.Errorf("promoting member %s of etcd: %w", m.Name, err)
+		}
+		if wait.Sleep(ctx, time.Second) != nil {
 			return fmt.Errorf("promoting member %s of etcd: %w", m.Name, err)
 		}
 	}

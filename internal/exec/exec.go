@@ -85,7 +85,10 @@ const (
 func (m Machine) Run(ctx context.Context, c Command) (Result, error) {
 	for try := 1; ; try++ {
 		r, err := m.run(ctx, c)
-		if !errors.Is(err, syscall.ETXTBSY) || try == busyTries || wait.Sleep(ctx, busyDelay) != nil {
+		if !errors.Is(err, syscall.ETXTBSY) || try == busyTries {
+			return r, err
+		}
+		if wait.Sleep(ctx, busyDelay) != nil {
 			return r, err
 		}
 	}

@@ -101,7 +101,10 @@ func (r *Run) reach(ctx context.Context, connect func() error) error {
 	for {
 		err := connect()
 		var e *mysql.Error
-		if err == nil || !errors.As(err, &e) || e.Class != mysql.Unreachable || !time.Now().Before(r.lenient()) || wait.Sleep(ctx, tick) != nil {
+		if err == nil || !errors.As(err, &e) || e.Class != mysql.Unreachable || !time.Now().Before(r.lenient()) {
+			return err
+		}
+		if wait.Sleep(ctx, tick) != nil {
 			return err
 		}
 	}

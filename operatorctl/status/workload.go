@@ -11,7 +11,6 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -203,7 +202,15 @@ func lastRun(s batchv1.CronJobStatus) string {
 // owned reports whether a pod carries the labels that the workload selects.
 func owned(p corev1.Pod, o client.Object) bool {
 	_, s := component.PodOf(o)
-	return s != nil && labels.SelectorFromSet(s.MatchLabels).Matches(labels.Set(p.Labels))
+	if s == nil {
+		return false
+	}
+	for k, v := range s.MatchLabels { // a labels.Selector would be built for each pod of each workload
+		if have, ok := p.Labels[k]; !ok || have != v {
+			return false
+		}
+	}
+	return true
 }
 
 // Scalable reports whether the workload has a number of replicas.

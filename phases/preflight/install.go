@@ -240,10 +240,10 @@ func unfit(n corev1.Node) string {
 	case !kube.NodeReady(&n):
 		return "it is not Ready"
 	}
-	if t := lists.First(n.Spec.Taints, func(t corev1.Taint) bool {
-		return t.Effect != corev1.TaintEffectPreferNoSchedule && !slices.Contains(toleratedTaints(), t.Key)
-	}); t.Key != "" {
-		return "it has the taint " + t.ToString()
+	for _, t := range n.Spec.Taints {
+		if t.Effect != corev1.TaintEffectPreferNoSchedule && !slices.Contains(toleratedTaints(), t.Key) {
+			return "it has the taint " + t.ToString()
+		}
 	}
 	return ""
 }
