@@ -23,7 +23,7 @@ import (
 )
 
 // samples are the numbers of points to try when time is short. OCADM_SWEEP=all tries every point, OCADM_SWEEP=TEXT those whose name contains the text.
-var samples = map[string]int{"TestCrashOnInstall": 20, "TestCrashOnUpgrade": 6, "TestCrashOnDelete": 6}
+var samples = map[string]int{"TestCrashOnInstall": 10, "TestCrashOnUpgrade": 4, "TestCrashOnDelete": 4}
 
 // TestCrashOnInstall kills the operator before and after each of its effects during a first installation: every mutating request to the API server,
 // every statement, every mutating request to the services. Another operator must then reach the same final state as an undisturbed one, with the same
