@@ -16,7 +16,7 @@ import (
 	"yunion.io/x/ocadm/internal/finding"
 )
 
-// Explain turns an error into a finding if the API server did not answer or denied access. It returns other errors unchanged.
+// Explain turns an error into a finding if the API server did not answer, denied access or rejected a value. It returns other errors unchanged.
 func Explain(err error) error {
 	if err == nil || len(finding.Of(err)) > 0 || errors.Is(err, context.Canceled) {
 		return err
@@ -35,6 +35,8 @@ func Explain(err error) error {
 	case apierrors.IsForbidden(err):
 		return finding.Errorf("OCA-4205", "The account of the kubeconfig is not allowed to do this",
 			"use an administrator's kubeconfig: --kubeconfig "+AdminKubeconfig, "%w", err)
+	case apierrors.IsInvalid(err):
+		return finding.Errorf("OCA-7006", "The API server rejects a value", "correct the value that the message names, then run the command again", "%w", err)
 	case Busy(err), strings.Contains(err.Error(), "etcdserver: "):
 		return finding.Errorf("OCA-4203", "The API server cannot serve requests at the moment", "run the command again; if that does not help: ocadm why", "%w", err)
 	}

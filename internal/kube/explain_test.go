@@ -55,6 +55,7 @@ func TestExplain(t *testing.T) {
 			c.Host = "https://192.0.2.1:6443"
 			c.Proxy = http.ProxyURL(nil)
 		}, "OCA-4203", "192.0.2.1:6443 does not answer", "$NO_PROXY,192.0.2.1"},
+		"invalid value":        {answer(422, "Invalid", "spec.region.tag: Invalid value"), nil, "OCA-7006", "spec.region.tag", "the message names"},
 		"refused by a webhook": {answer(500, "InternalError", `failed calling webhook "a"`), nil, "", "", ""},
 	} {
 		s := httptest.NewTLSServer(c.handler)
