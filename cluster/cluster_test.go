@@ -4,12 +4,14 @@ package cluster
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"maps"
 	"os/exec"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	appsv1 "k8s.io/api/apps/v1"
@@ -22,6 +24,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/internal/kube"
 	"yunion.io/x/ocadm/test/require"
 )
@@ -142,6 +145,17 @@ func TestUpdateWithoutACloud(t *testing.T) {
 	}
 	if done, err := u.Apply(t.Context(), c); err != nil || len(done.Changes) != 1 || image() != "r.example/ocadm:v2" {
 		t.Errorf("%v, %v; the operator is %s", done, err, image())
+	}
+	d.Status.UpdatedReplicas = 0 // nothing has this image
+	require.NoError(t, c.Status().Update(t.Context(), d))
+	u = Update{ImageRepository: "s.example", OperatorOnly: true, Report: u.Report}
+	for _, back := range []string{"; to go back: ocadm cluster update --operator-only --operator-image r.example/ocadm:v2", ""} { // the second try has lost what was before
+		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		_, err := u.Apply(ctx, c)
+		cancel()
+		if l := finding.Of(err); len(l) != 1 || l[0].Remedy != "kubectl -n onecloud describe pods -l app=onecloud-operator"+back || image() != "s.example/ocadm:v2" {
+			t.Errorf("%v; the operator is %s", err, image())
+		}
 	}
 }
 

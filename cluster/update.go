@@ -137,11 +137,12 @@ func (u Update) operator(ctx context.Context, c client.WithWatch) ([]string, err
 	}
 	err = kube.WaitReady(ctx, c, d, func(why string) { u.Report("operator", why) })
 	if errors.Is(err, context.DeadlineExceeded) {
-		return changes, finding.Finding{
-			Code: "OCA-7001", Severity: finding.Error, What: "The operator did not become ready in time; the cloud was not changed", Cause: wait.Why(err),
-			Remedy: fmt.Sprintf("kubectl -n %s describe pods -l app=%s; to go back: ocadm cluster update --operator-only --operator-version %s",
-				key.Namespace, OperatorName, images.Split(was.Image).Tag), Err: err,
+		remedy := fmt.Sprintf("kubectl -n %s describe pods -l app=%s", key.Namespace, OperatorName)
+		if was.Image != image { // its registry may have changed, too
+			remedy += "; to go back: ocadm cluster update --operator-only --operator-image " + was.Image
 		}
+		return changes, finding.Finding{Code: "OCA-7001", Severity: finding.Error, What: "The operator did not become ready in time; the cloud was not changed",
+			Cause: wait.Why(err), Remedy: remedy, Err: err}
 	}
 	return changes, err
 }
