@@ -107,7 +107,8 @@ func TestProofIsRecorded(t *testing.T) {
 	c := fake.NewClientBuilder().WithScheme(kube.Scheme()).WithObjects(cloud, credentials).Build()
 	info := backup.Info{Name: "a", Header: backup.Header{Cloud: backup.Cloud{ID: "id"}}, Proven: new(time.Now()), Etcd: &backup.Etcd{Name: "a.ocadm-etcd"}}
 	store := backup.Dir(t.TempDir())
-	require.NoError(t, provenNow(t.Context(), c, client.ObjectKeyFromObject(cloud), store, info))
+	require.NoError(t, archive.AddRecord(t.Context(), c, kube.FieldManager, cloud, backup.Record{Name: "a", Place: "node1:/srv"})) // by its creation
+	require.NoError(t, provenNow(t.Context(), c, client.ObjectKeyFromObject(cloud), store, "node1:/srv", info))
 	if kept, err := backup.ReadInfo(t.Context(), store, "a"); err != nil || kept.Proven == nil {
 		t.Errorf("beside the file: %+v %v", kept, err)
 	}

@@ -21,8 +21,9 @@ type Verified struct {
 	Images  []string `json:"images"`
 }
 
-// Verify reads a whole backup. With a cloud, it also restores it into scratch databases on the cloud's server and compares them.
-func Verify(ctx context.Context, c client.Client, key *client.ObjectKey, w backup.Watcher, s backup.Store, name string, ids ...age.Identity) (Verified, error) {
+// Verify reads a whole backup. With a cloud, it also restores it into scratch databases on the cloud's server, compares them, and records that for the
+// file in place, the name that Backup.Place had for the store.
+func Verify(ctx context.Context, c client.Client, key *client.ObjectKey, w backup.Watcher, s backup.Store, place, name string, ids ...age.Identity) (Verified, error) {
 	info, err := backup.ReadInfo(ctx, s, name)
 	if err != nil {
 		return Verified{}, backupFinding(err)
@@ -45,14 +46,14 @@ func Verify(ctx context.Context, c client.Client, key *client.ObjectKey, w backu
 	if key != nil {
 		now := time.Now().UTC().Truncate(time.Second)
 		out.Proven, out.Problem = &now, ""
-		return out, provenNow(ctx, c, *key, s, out.Info)
+		return out, provenNow(ctx, c, *key, s, place, out.Info)
 	}
 	return out, nil
 }
 
 // provenNow records the proof of a backup, if it belongs to this cloud: in the cluster and, if the store can be written, beside the file, because the newest
 // proven backup is never removed.
-func provenNow(ctx context.Context, c client.Client, key client.ObjectKey, s backup.Store, info backup.Info) error {
+func provenNow(ctx context.Context, c client.Client, key client.ObjectKey, s backup.Store, place string, info backup.Info) error {
 	u, err := get(ctx, c, key)
 	if err != nil {
 		return err
@@ -67,7 +68,7 @@ func provenNow(ctx context.Context, c client.Client, key client.ObjectKey, s bac
 	if p := backup.ProblemOf(err); err != nil && p != backup.ReadOnly && p != backup.Refused {
 		return err
 	}
-	return archive.AddRecord(ctx, c, kube.FieldManager, u, backup.Record{Name: info.Name, Place: s.String(), Time: info.Time, Seconds: info.Seconds, Size: info.Size,
+	return archive.AddRecord(ctx, c, kube.FieldManager, u, backup.Record{Name: info.Name, Place: place, Time: info.Time, Seconds: info.Seconds, Size: info.Size,
 		Tables: info.Tables, Rows: info.Rows, Proven: info.Proven, Etcd: info.Etcd})
 }
 

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -259,8 +260,12 @@ func newBackupVerify(a *app) *cobra.Command {
 				if err != nil {
 					return err
 				}
+				place := store.String()
+				if !strings.HasPrefix(args[0], bucketScheme) {
+					place = here(place)
+				}
 				w := a.story()
-				v, err := cluster.Verify(ctx, k8s, key, w, store, name, ids...)
+				v, err := cluster.Verify(ctx, k8s, key, w, store, place, name, ids...)
 				w.Close()
 				if err != nil {
 					return err
