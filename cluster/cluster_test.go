@@ -229,6 +229,8 @@ func TestPausedCloud(t *testing.T) {
 		"onecloud.yunion.io/paused: 'true'": {
 			"the operator changes nothing; to continue: kubectl -n onecloud annotate oc default onecloud.yunion.io/paused-", true, true},
 		"onecloud.yunion.io/paused: 'true', onecloud.yunion.io/paused-before: ''": {"the operator changes nothing; to continue: ocadm cluster start", true, true},
+		"onecloud.yunion.io/paused: 'true', onecloud.yunion.io/paused-before: '', onecloud.yunion.io/stopped-by: restore-7xsv7": {
+			"the operator changes nothing; to continue: ocadm operation show restore-7xsv7; when that has ended: ocadm cluster start", true, true},
 		"onecloud.yunion.io/paused: 'glance, regionServer'": {
 			"the operator does not change glance, regionServer; to continue: kubectl -n onecloud annotate oc default onecloud.yunion.io/paused-", false, true},
 		"onecloud.yunion.io/paused: glance":  {"the operator does not change glance; to continue: kubectl -n onecloud annotate oc default onecloud.yunion.io/paused-", false, false},

@@ -148,7 +148,11 @@ func pauseOf(cloud metav1.Object) (what, end string) {
 	_, stopped := annotations[v1alpha1.AnnotationPausedBefore]
 	switch {
 	case all && stopped:
-		return changesNothing, finding.Here("ocadm cluster start", cloud.GetNamespace(), cloud.GetName())
+		end = "ocadm cluster start"
+		if by := annotations[v1alpha1.AnnotationStoppedBy]; by != "" && by != v1alpha1.StoppedByRestore { // it refuses while the operation runs
+			end = "ocadm operation show " + by + "; when that has ended: " + end
+		}
+		return changesNothing, finding.Here(end, cloud.GetNamespace(), cloud.GetName())
 	case all:
 		return changesNothing, end
 	case len(names) > 0:
