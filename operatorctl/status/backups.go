@@ -57,6 +57,9 @@ func judgeBackups(history backup.History, job *batchv1.CronJob, now time.Time) (
 	switch {
 	case proven != nil && now.Before(proven.Time.Add(limit)):
 		return metav1.ConditionTrue, ReasonProven, fmt.Sprintf("%s in %s, from %s, was restored into scratch databases and compared", proven.Name, proven.Place, stamp(proven.Time))
+	case job != nil && job.Status.LastScheduleTime != nil && job.Status.LastScheduleTime.After(now.Add(time.Minute)):
+		return bad, ReasonStale, fmt.Sprintf("no backup starts before %s, because a clock was ahead; to start them again: kubectl -n %s delete cronjob %s, which the operator "+
+			"creates again", stamp(job.Status.LastScheduleTime.Time), job.Namespace, job.Name)
 	case len(history) == 0 && job == nil:
 		return metav1.ConditionUnknown, ReasonNoBackup, "no backup is known, and none is scheduled: " + schedule
 	case proven == nil && job != nil && now.Before(since.Add(limit)) && (len(history) == 0 || history[0].Time.Before(since)):

@@ -24,6 +24,8 @@ func TestBackupProven(t *testing.T) {
 		j.CreationTimestamp, j.Spec.Schedule = metav1.NewTime(ago(hours)), "0 2 * * *"
 		return j
 	}
+	ahead := daily(99)
+	ahead.Namespace, ahead.Name, ahead.Status.LastScheduleTime = "onecloud", "default-backup", &metav1.Time{Time: ago(-48)}
 	proven := func(hours int) backup.Record {
 		at := ago(hours)
 		return backup.Record{Name: "n", Place: "p", Time: at, Proven: &at}
@@ -55,6 +57,8 @@ func TestBackupProven(t *testing.T) {
 		"by hand, long ago":                 {backup.History{proven(200)}, nil, metav1.ConditionUnknown, "Stale", "none is scheduled"},
 		"by hand, failed":                   {backup.History{failed(1)}, nil, metav1.ConditionUnknown, "Failed", "bucket unreachable"},
 		"a clock was ahead":                 {backup.History{proven(-9000), proven(50)}, daily(99), metav1.ConditionFalse, "Stale", "a clock was ahead"},
+		"the schedule waits":                {backup.History{proven(-48), proven(50)}, ahead, metav1.ConditionFalse, "Stale", "before 2026-11-25T12:00:00Z, because a clock was ahead; to start them again: kubectl -n onecloud delete cronjob default-backup"},
+		"it waits, last night did not":      {backup.History{proven(10)}, ahead, metav1.ConditionTrue, "Proven", "n in p"},
 		"ahead by a minute":                 {backup.History{{Name: "n", Place: "p", Time: now.Add(time.Minute), Proven: &now}}, daily(99), metav1.ConditionTrue, "Proven", "n in p"},
 	} {
 		got := meta.FindStatusCondition(judged(c.history, c.job).Conditions, v1alpha1.ConditionBackupProven)
