@@ -168,7 +168,8 @@ func (p *Plan) add(found map[string]*corev1.Secret, secret, certKey, keyKey stri
 	if len(data[certKey]) > 0 && p.step != makeCA {
 		old, err := pki.ParsePair(data[certKey], data[keyKey])
 		ca := p.ca.pair
-		if err == nil && (!pki.NeedsRenewal(old.Cert, p.wanted.Now) || endsWith(ca, old)) && len(pki.Covers(old.Cert, names)) == 0 &&
+		early := err == nil && p.wanted.Now.Before(old.Cert.NotBefore) && ca.Cert.NotBefore.Before(old.Cert.NotBefore) // a clock was ahead
+		if err == nil && !early && (!pki.NeedsRenewal(old.Cert, p.wanted.Now) || endsWith(ca, old)) && len(pki.Covers(old.Cert, names)) == 0 &&
 			pki.SignedBy(old.Cert, ca.Cert) {
 			l.data = map[string][]byte{certKey: data[certKey], keyKey: data[keyKey]}
 		}

@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/internal/pki"
 	"yunion.io/x/ocadm/test/require"
 )
 
@@ -93,5 +94,39 @@ func TestSuppliedCertificateAndThoseOfEtcd(t *testing.T) {
 	}
 	if apply().CertHash != renewed.CertHash {
 		t.Error("they restart again")
+	}
+}
+
+// Certificates that were issued while a clock was ahead are not valid once it is right: they are issued again, once, and by the same CA.
+func TestCertificatesOfTheFutureAreReplaced(t *testing.T) {
+	w := Wanted{Cluster: "default", Namespace: "onecloud", Names: []string{"service"}, Now: b0}
+	found := map[string]*corev1.Secret{}
+	apply := func() (ca, service []byte) {
+		t.Helper()
+		p, err := w.Plan(found)
+		require.NoError(t, err)
+		c, err := p.Apply()
+		require.NoError(t, err)
+		for _, s := range c.Secrets {
+			found[s.Name] = &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: s.Name}, Data: s.Data}
+		}
+		return found["default-certs"].Data[keyCACert], found["default-certs"].Data[keyServiceCert]
+	}
+	ca, _ := apply()
+	w.Now = b0.Add(540 * 24 * time.Hour)
+	_, ahead := apply()
+	w.Now = b0.Add(24 * time.Hour)
+	same, now := apply()
+	leaf, err := pki.ParseCerts(now)
+	if err != nil || leaf[0].NotBefore.After(w.Now) || bytes.Equal(now, ahead) || !bytes.Equal(same, ca) {
+		t.Errorf("valid from %s, %v", leaf[0].NotBefore, err)
+	}
+	if _, again := apply(); !bytes.Equal(again, now) {
+		t.Error("they are issued again")
+	}
+	w.Now = b0.Add(-24 * time.Hour) // of the CA, too: nothing is gained
+	_, early := apply()
+	if _, again := apply(); !bytes.Equal(again, early) {
+		t.Error("a certificate is issued again and again")
 	}
 }
