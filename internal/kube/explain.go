@@ -37,7 +37,7 @@ func Explain(err error) error {
 			"use an administrator's kubeconfig: --kubeconfig "+AdminKubeconfig, "%w", err)
 	case apierrors.IsInvalid(err):
 		return finding.Errorf("OCA-7006", "The API server rejects a value", "correct the value that the message names, then run the command again", "%w", err)
-	case Busy(err), strings.Contains(err.Error(), "etcdserver: "):
+	case Busy(err), strings.Contains(err.Error(), "etcdserver: ") && !strings.Contains(err.Error(), "is too large"):
 		return finding.Errorf("OCA-4203", "The API server cannot serve requests at the moment", "run the command again; if that does not help: ocadm why", "%w", err)
 	}
 	return err

@@ -42,6 +42,7 @@ func TestExplain(t *testing.T) {
 		"starting":        {answer(503, "ServiceUnavailable", "apiserver not ready"), nil, "OCA-4203", "apiserver not ready", "ocadm why"},
 		"etcd is slow":    {answer(504, "Timeout", "did not complete"), nil, "OCA-4203", "did not complete", "ocadm why"},
 		"etcd is gone":    {answer(500, "", "etcdserver: request timed out"), nil, "OCA-4203", "request timed out", "ocadm why"},
+		"too large":       {answer(500, "", "etcdserver: request is too large"), nil, "", "too large", ""},
 		"overloaded":      {answer(429, "TooManyRequests", "too many requests"), nil, "OCA-4203", "too many requests", "ocadm why"},
 		"expired token":   {answer(401, "Unauthorized", "Unauthorized"), nil, "OCA-4204", "Unauthorized", "--kubeconfig"},
 		"other authority": {nil, func(c *rest.Config) { c.Insecure = false }, "OCA-4203", "cannot be verified", "kubeconfig of this cluster"},
