@@ -43,7 +43,7 @@ var writeSession = []string{
 // and some need a privilege.
 var lenient = []string{
 	"SET SESSION innodb_strict_mode = 0", "SET SESSION check_constraint_checks = 0", "SET SESSION sql_require_primary_key = 0",
-	"SET SESSION sql_generate_invisible_primary_key = 0",
+	"SET SESSION sql_generate_invisible_primary_key = 0", "SET SESSION explicit_defaults_for_timestamp = 1",
 }
 
 const loadMode = "SET SESSION sql_mode = 'NO_AUTO_VALUE_ON_ZERO'"

@@ -122,6 +122,15 @@ func TestRefusedNow(t *testing.T) {
 	e.same("copy_", e.copied("copy_", "a"))
 }
 
+// TestTimestampWithoutDefault checks that a copy of a TIMESTAMP column without default gets none, and no ON UPDATE, from a server that adds both.
+func TestTimestampWithoutDefault(t *testing.T) {
+	e := setUp(t)
+	e.global("explicit_defaults_for_timestamp", "OFF")
+	e.admin = e.anew()
+	e.run("CREATE DATABASE a CHARACTER SET utf8mb4", "SET SESSION explicit_defaults_for_timestamp = ON", "CREATE TABLE a.t (id INT PRIMARY KEY, at TIMESTAMP NOT NULL)")
+	e.same("copy_", e.copied("copy_", "a"))
+}
+
 // TestNeverBlockedWithBinaryLog is TestNeverBlocked on a server with a binary log.
 func TestNeverBlockedWithBinaryLog(t *testing.T) {
 	with, was := mariadb.Require(t, mariadb.Options{Args: []string{"--log-bin=x"}}), server
