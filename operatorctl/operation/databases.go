@@ -234,17 +234,17 @@ func copied(s backup.Saved) string {
 }
 
 // intact returns an error if copies do not hold what was saved. They are databases on a server that others can write to, too.
-func intact(ctx context.Context, v backup.Vault, saved backup.Saved, databases []string) error {
+func (w databaseWork) intact(ctx context.Context, saved backup.Saved, databases []string) error {
 	names, original := make([]string, len(databases)), map[string]string{}
 	for i, d := range databases {
 		names[i] = saved.Copy(d)
 		original[names[i]] = d
 	}
-	there, err := v.Admin.Databases(ctx)
+	there, err := w.vault.Admin.Databases(ctx)
 	if err != nil {
 		return err
 	}
-	have, err := dump.Examine(ctx, v.Admin, slices.DeleteFunc(names, func(name string) bool { return !slices.Contains(there, name) }))
+	have, err := dump.Examine(ctx, w.vault.Admin, slices.DeleteFunc(names, func(name string) bool { return !slices.Contains(there, name) }))
 	if err != nil {
 		return err
 	}
@@ -253,7 +253,7 @@ func intact(ctx context.Context, v backup.Vault, saved backup.Saved, databases [
 		return nil
 	}
 	return finding.New("OCA-7076", "The copies of the databases were changed", strings.Join(bounded(lines), "; "),
-		"undo the change in databases "+saved.Prefix()+"…, then: ocadm operation resume NAME; or restore a backup: ocadm cluster backup list")
+		"undo the change in databases "+saved.Prefix()+"…, then: ocadm operation resume "+w.Operation.Name+"; or restore a backup: ocadm cluster backup list")
 }
 
 // altered returns how copies differ from what was saved, one line per table. It is pure.

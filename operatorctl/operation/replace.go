@@ -146,7 +146,7 @@ func (w databaseWork) goOn(ctx context.Context, set string, databases []string) 
 	if err != nil {
 		return err
 	}
-	if err := intact(ctx, w.vault, saved, begun); err != nil {
+	if err := w.intact(ctx, saved, begun); err != nil {
 		return err
 	}
 	if err := w.stopUsers(ctx, begun); err != nil {
@@ -157,7 +157,7 @@ func (w databaseWork) goOn(ctx context.Context, set string, databases []string) 
 
 // replace replaces databases by copies, and saves what they held as another set. If the operator is killed, goOn does the rest.
 func (w databaseWork) replace(ctx context.Context, saved backup.Saved, databases []string, set string) error {
-	if err := intact(ctx, w.vault, saved, databases); err != nil {
+	if err := w.intact(ctx, saved, databases); err != nil {
 		return err
 	}
 	if err := w.stopUsers(ctx, databases); err != nil {

@@ -182,8 +182,8 @@ func TestChangedCopiesReplaceNothing(t *testing.T) {
 			m := newMigrated(t, server)
 			m.run("ALTER TABLE keystone.t ADD COLUMN more INT", "INSERT INTO keystone.t VALUES (2, 0)", fmt.Sprintf(c.statement, m.op.Status.Databases.Saved.Prefix))
 			_, err := m.operator(&killer{})
-			if f := finding.Of(err); len(f) != 1 || f[0].Code != "OCA-7076" || f[0].Cause != c.want {
-				t.Errorf("%v", err)
+			if f := finding.Of(err); len(f) != 1 || f[0].Code != "OCA-7076" || f[0].Cause != c.want || !strings.Contains(f[0].Remedy, "ocadm operation resume "+m.op.Name+";") {
+				t.Errorf("%+v", f)
 			}
 			if now, _ := m.rows("keystone"); now != "1,2" || len(m.op.Status.Rollout.Stopped) > 0 {
 				t.Errorf("keystone has rows %s, and stopped are %q", now, m.op.Status.Rollout.Stopped)
