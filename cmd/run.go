@@ -249,6 +249,7 @@ func machine(ctx context.Context, cfg *config.Config, command config.For, rootfs
 	was := kubernetes.EarlierConfig(h)
 	if command == config.ForInit { // clients may use the names of the first init, whose flags are not always given again
 		cfg.Cluster.APIServerCertExtraSANs = append(cfg.Cluster.APIServerCertExtraSANs, was.Names...)
+		cfg.Cluster.KubernetesImageRepository = cmp.Or(cfg.Cluster.KubernetesImageRepository, cfg.Cluster.ImageRepository, was.ImageRepository)
 	}
 	complete(cfg, h.Facts, was.ProxyMode, kubernetes.NodeAddress(h))
 	if err := config.Validate(cfg, command); err != nil {
@@ -256,6 +257,9 @@ func machine(ctx context.Context, cfg *config.Config, command config.For, rootfs
 	}
 	if err := useProxies(cfg); err != nil {
 		return nil, err
+	}
+	if command == config.ForInit {
+		preflight.KeepStored(ctx, h)
 	}
 	switch {
 	case command == config.ForReset || cfg.Node.Bundle == "":

@@ -81,13 +81,18 @@ func GatherCluster(ctx context.Context, h *Host) (*Cluster, error) {
 	case client.IgnoreNotFound(err) != nil:
 		return nil, fmt.Errorf("reading the definition of %s: %w", v1alpha1.Kind, err)
 	}
+	return out, out.Stored(ctx, h, c)
+}
+
+// Stored reads what an earlier run stored in the cluster.
+func (k *Cluster) Stored(ctx context.Context, h *Host, c client.Client) (err error) {
 	pull := &corev1.Secret{}
 	if err := c.Get(ctx, client.ObjectKey{Namespace: cluster.DefaultNamespace, Name: cluster.PullSecret}, pull); client.IgnoreNotFound(err) != nil {
-		return nil, fmt.Errorf("reading the registry credentials: %w", err)
+		return fmt.Errorf("reading the registry credentials: %w", err)
 	}
-	out.RegistryAuth = string(pull.Data[corev1.DockerConfigJsonKey])
-	out.Settings, err = cluster.LoadSettings(ctx, c, h.Config.Cloud.Namespace)
-	return out, err
+	k.RegistryAuth = string(pull.Data[corev1.DockerConfigJsonKey])
+	k.Settings, err = cluster.LoadSettings(ctx, c, h.Config.Cloud.Namespace)
+	return err
 }
 
 func (k *Cluster) lists(ctx context.Context, c client.Client) error {

@@ -41,8 +41,9 @@ type Earlier struct {
 	ProxyMode         string
 	// Endpoint is the cluster's endpoint, host:port. It is empty until init has stored it in the cluster, because nothing used it before.
 	Endpoint string
-	// Names are those of the API server's certificate. They are empty while Endpoint is.
-	Names []string
+	// Names are those of the API server's certificate, ImageRepository is the source of the images of Kubernetes. They are empty while Endpoint is.
+	Names           []string
+	ImageRepository string
 }
 
 // EarlierConfig reads ConfigFile.
@@ -55,6 +56,7 @@ func EarlierConfig(h *host.Host) Earlier {
 			KubernetesVersion string     `json:"kubernetesVersion"`
 			Networking        Networking `json:"networking"`
 			Endpoint          string     `json:"controlPlaneEndpoint"`
+			ImageRepository   string     `json:"imageRepository"`
 			APIServer         struct {
 				Names []string `json:"certSANs"`
 			} `json:"apiServer"`
@@ -67,7 +69,7 @@ func EarlierConfig(h *host.Host) Earlier {
 		if d.Kind == "ClusterConfiguration" {
 			out.KubernetesVersion, out.Networking = d.KubernetesVersion, d.Networking
 			if h.Ledger.Has(host.KindPhase, storeConfiguration().key()) {
-				out.Endpoint, out.Names = d.Endpoint, d.APIServer.Names
+				out.Endpoint, out.Names, out.ImageRepository = d.Endpoint, d.APIServer.Names, d.ImageRepository
 			}
 		}
 		out.ProxyMode = cmp.Or(out.ProxyMode, proxyModeIn(doc))

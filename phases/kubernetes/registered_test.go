@@ -35,12 +35,15 @@ func TestNamesOfTheFirstInit(t *testing.T) {
 	for name, flags := range map[string][]string{"with its flags": {"api.example.org"}, "without them": nil} {
 		h := fakeHost(t, nil)
 		h.Config.Cluster.VirtualAddress = "10.0.0.100"
-		write(t, h, ConfigFile, "kind: InitConfiguration\n---\nkind: ClusterConfiguration\napiServer:\n  certSANs: [localhost, 127.0.0.1, 10.0.0.100, api.example.org]\n")
+		write(t, h, ConfigFile, "kind: InitConfiguration\n---\nkind: ClusterConfiguration\nimageRepository: r.example.org/k8s\napiServer:\n  certSANs: [localhost, 127.0.0.1, 10.0.0.100, api.example.org]\n")
 		if names := EarlierConfig(h).Names; names != nil {
 			t.Errorf("%s: before they are stored: %v", name, names)
 		}
 		require.NoError(t, h.Ledger.Record(host.Entry{Kind: host.KindPhase, Name: storeConfiguration().key(), Op: host.Found}))
 		h.Config.Cluster.APIServerCertExtraSANs = append(flags, EarlierConfig(h).Names...)
+		if got := EarlierConfig(h).ImageRepository; got != "r.example.org/k8s" {
+			t.Errorf("%s: images from %q", name, got)
+		}
 		if got := certSANs(h.Config); !slices.Equal(got, []string{"localhost", "127.0.0.1", "10.0.0.100", "api.example.org"}) {
 			t.Errorf("%s: %v", name, got)
 		}

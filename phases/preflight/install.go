@@ -14,6 +14,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/version"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/cluster"
@@ -63,6 +64,17 @@ func Choose(c *config.Config, k *host.Cluster) {
 	}
 }
 
+// KeepStored copies what an earlier init stored in the cluster, and this one does not set. Without an answer of the cluster, it changes nothing.
+func KeepStored(ctx context.Context, h *host.Host) {
+	var k host.Cluster
+	if h.Look(ctx, func(ctx context.Context, c client.WithWatch) error { return k.Stored(ctx, h, c) }) == nil {
+		k.Settings.Database.Secret = addons.DatabaseName // another database server is given, with its password
+		h.Config.Node.RegistryAuth = cmp.Or(h.Config.Node.RegistryAuth, k.RegistryAuth)
+		keep(h.Config, k.Settings)
+	}
+	h.Reopen() // this run may replace the kubeconfig
+}
+
 // keep copies settings that an earlier run stored and this one does not set.
 func keep(c *config.Config, was cluster.Options) {
 	if was.Database.Host == "" {
@@ -75,18 +87,16 @@ func keep(c *config.Config, was cluster.Options) {
 	for key, stored := range map[string]any{
 		"cloud.name": was.Name, "cloud.region": was.Region, "cloud.zone": was.Zone, "cloud.edition": was.Edition, "cloud.productVersion": was.ProductVersion,
 		"cloud.profile": was.Profile, "cloud.useHyperImage": was.UseHyperImage, "cloud.disableResourceManagement": was.DisableResourceManagement,
+		"cloud.ingressClass": was.IngressClass, "cloud.loadBalancerEndpoint": was.LoadBalancerEndpoint, "cluster.imageRepository": was.ImageRepository,
 	} {
 		if stored != "" && !slices.Contains(c.Given, key) {
 			reflect.ValueOf(config.Field(c, key)).Elem().Set(reflect.ValueOf(stored))
 		}
 	}
 	c.Cloud.StorageClass = cmp.Or(c.Cloud.StorageClass, was.StorageClass, config.DefaultStorageClass)
-	c.Cloud.IngressClass = cmp.Or(c.Cloud.IngressClass, was.IngressClass)
-	if was.WebHostPorts {
-		c.Cloud.IngressClass = cmp.Or(c.Cloud.IngressClass, config.None)
+	if was.WebHostPorts && !slices.Contains(c.Given, "addons.ingress") {
+		c.Cloud.IngressClass, c.Addons.Ingress = cmp.Or(c.Cloud.IngressClass, config.None), config.None
 	}
-	c.Cloud.LoadBalancerEndpoint = cmp.Or(c.Cloud.LoadBalancerEndpoint, was.LoadBalancerEndpoint)
-	c.Cluster.ImageRepository = cmp.Or(c.Cluster.ImageRepository, was.ImageRepository)
 }
 
 // chosen returns the default class, or the only one; "" if there is none, or there are several without a single default.
@@ -101,12 +111,6 @@ func chosen(classes []host.Class) string {
 	return ""
 }
 
-func names(classes []host.Class) []string {
-	out := lists.Map(classes, func(c host.Class) string { return c.Name })
-	slices.Sort(out)
-	return out
-}
-
 // orWarning turns an error about something that only a cloud needs into a warning, unless this run prepares a cloud.
 func orWarning(c *config.Config, f finding.Finding) []finding.Finding {
 	if !c.AsksForCloud() {
@@ -117,7 +121,8 @@ func orWarning(c *config.Config, f finding.Finding) []finding.Finding {
 
 // class returns the finding for a class that is not chosen or does not exist.
 func class(c *config.Config, code, kind, flag, picked, none string, classes []host.Class) []finding.Finding {
-	all := names(classes)
+	all := lists.Map(classes, func(c host.Class) string { return c.Name })
+	slices.Sort(all)
 	var f finding.Finding
 	switch {
 	case picked != "" && slices.Contains(all, picked):
@@ -240,17 +245,13 @@ func unfit(n corev1.Node) string {
 	case !kube.NodeReady(&n):
 		return "it is not Ready"
 	}
+	tolerated := []string{v1alpha1.LabelControlPlane, "node-role.kubernetes.io/controlplane", "node-role.kubernetes.io/master"} // by every pod of the cloud
 	for _, t := range n.Spec.Taints {
-		if t.Effect != corev1.TaintEffectPreferNoSchedule && !slices.Contains(toleratedTaints(), t.Key) {
+		if t.Effect != corev1.TaintEffectPreferNoSchedule && !slices.Contains(tolerated, t.Key) {
 			return "it has the taint " + t.ToString()
 		}
 	}
 	return ""
-}
-
-// toleratedTaints returns the taints that every pod of the cloud tolerates.
-func toleratedTaints() []string {
-	return []string{v1alpha1.LabelControlPlane, "node-role.kubernetes.io/controlplane", "node-role.kubernetes.io/master"}
 }
 
 func checkNodes(c *config.Config, k *host.Cluster) []finding.Finding {

@@ -4,11 +4,20 @@ package integration
 
 import (
 	"bytes"
+	"os"
 	"strings"
 	"testing"
 
+	appsv1 "k8s.io/api/apps/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"yunion.io/x/ocadm/cluster"
 	"yunion.io/x/ocadm/cmd"
+	"yunion.io/x/ocadm/internal/kube"
+	"yunion.io/x/ocadm/phases/host"
+	"yunion.io/x/ocadm/phases/operator"
 	"yunion.io/x/ocadm/test/env"
+	"yunion.io/x/ocadm/test/require"
 )
 
 // ocadm runs a command against the API server of a test and returns its output.
@@ -57,5 +66,43 @@ func TestNamespaceRemoved(t *testing.T) {
 	}
 	if out, err := ocadm(e.Env, "operator", "namespace", "remove", other); err != nil {
 		t.Errorf("removed twice: %v, printed %q", err, out)
+	}
+}
+
+// TestRepeatedInitKeepsItsSettings checks that phases of init that run again without the flags of the first run change nothing: findings advise to run them.
+func TestRepeatedInitKeepsItsSettings(t *testing.T) {
+	e := newCloudTest(t, env.Options{})
+	e.deployment() // which the test removes
+	machine := host.Files{Root: t.TempDir()}
+	raw, err := os.ReadFile(e.Cluster.Kubeconfig)
+	require.NoError(t, err)
+	require.NoError(t, machine.WriteFile(kube.AdminKubeconfig, raw, 0o600))
+	phase := func(name string, flags ...string) {
+		t.Helper()
+		out, err := run(e.Env, append([]string{"init", "phase", name, "--rootfs", machine.Root, "--node-name", "node1", "--node-ip", "192.0.2.1"}, flags...)...)
+		if err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+	}
+	flags := []string{"--image-repository", "r.example.org/x", "--edition", "ee", "--profile", "ha", "--load-balancer-endpoint", "cloud.example.org", "--region", "here", "--ingress", "none"}
+	state := func() (string, cluster.Options) {
+		t.Helper()
+		d := &appsv1.Deployment{}
+		require.NoError(t, e.Client.Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: operator.Name}, d))
+		o, err := cluster.LoadSettings(t.Context(), e.Client, namespace)
+		require.NoError(t, err)
+		return d.Spec.Template.Spec.Containers[0].Image, o
+	}
+	phase("operator", flags...)
+	phase("cloud-settings", flags...)
+	image, stored := state()
+	phase("operator")
+	phase("cloud-settings")
+	if again, kept := state(); again != image || kept != stored {
+		t.Errorf("%s\n%s\n%+v\n%+v", image, again, stored, kept)
+	}
+	phase("operator", "--image-repository", "r.example.org/y")
+	if moved, _ := state(); !strings.HasPrefix(moved, "r.example.org/y/") {
+		t.Errorf("a flag that is given has no effect: %s", moved)
 	}
 }
