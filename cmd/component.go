@@ -3,16 +3,19 @@
 package cmd
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strings"
 	"time"
 
+	reference "github.com/google/go-containerregistry/pkg/name"
 	"github.com/spf13/cobra"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/cluster"
+	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/internal/nearest"
 	"yunion.io/x/ocadm/operatorctl/catalog"
 	"yunion.io/x/ocadm/operatorctl/component"
@@ -86,6 +89,10 @@ func newComponentUpdate(a *app) *cobra.Command {
 				return misused("there is nothing to update", "give --version, --repository, --image or --follow")
 			case image != "" && len(change) > 1:
 				return misused("--image is a complete reference", "give either --image, or --repository and --version")
+			case image+repository != "":
+				if _, err := reference.ParseReference(cmp.Or(image, repository+"/"+args[0]), reference.WeakValidation); err != nil {
+					return finding.Errorf("OCA-2501", "The name of an image is invalid", "for example --image 192.168.0.1:5000/yunionio/region:v4.0.3", "%w", err)
+				}
 			}
 			return f.withCloud(c, func(ctx context.Context, k client.WithWatch) error {
 				return a.changed(ctx, k, &f, ref, change)
