@@ -125,7 +125,10 @@ func (e *Error) Remedy() string {
 	switch e.Class {
 	case Unreachable:
 		host, port, _ := net.SplitHostPort(e.Server)
-		return fmt.Sprintf("check that a server listens on %s (its bind-address, firewalls in between), then: nc -vz %s %s", e.Server, host, port)
+		if name, namespace, _ := strings.Cut(strings.TrimSuffix(host, ".svc"), "."); strings.HasSuffix(host, ".svc") { // no machine resolves it
+			return fmt.Sprintf("check that the Service has endpoints: kubectl -n %s describe service %s", namespace, name)
+		}
+		return fmt.Sprintf("check that a server listens on %s (its bind-address, firewalls in between): timeout 3 bash -c '</dev/tcp/%s/%s'", e.Server, host, port)
 	case AccessDenied:
 		return e.deniedRemedy()
 	case HostNotAllowed:
