@@ -176,7 +176,11 @@ func flagError(c *cobra.Command, err error) error {
 				names = append(names, fl.Name)
 			}
 		})
-		f.Cause = fmt.Sprintf("%s has no flag --%s", c.CommandPath(), unknown.GetSpecifiedName())
+		name := "--" + unknown.GetSpecifiedName()
+		if unknown.GetSpecifiedShortnames() != "" { // no other letter is what was meant
+			name, names = name[1:], nil
+		}
+		f.Cause = fmt.Sprintf("%s has no flag %s", c.CommandPath(), name)
 		if guess, ok := nearest.To(unknown.GetSpecifiedName(), names); ok {
 			f.Remedy = fmt.Sprintf("did you mean --%s? All flags: %s --help", guess, c.CommandPath())
 		}
