@@ -91,7 +91,7 @@ func unpaused(f facts) finding.List {
 		return nil
 	}
 	return finding.List{finding.New("OCA-7022", "The cloud is paused", "annotation "+v1alpha1.AnnotationPaused+" is true, so nothing would be changed",
-		fmt.Sprintf("kubectl -n %s annotate oc %s %s-; or, if the cloud was stopped: ocadm cluster start", f.cloud.Namespace, f.cloud.Name, v1alpha1.AnnotationPaused))}
+		"ocadm cluster start")} // without the annotation alone, a cloud that was stopped would stay so
 }
 
 // health finds components that do not serve.
