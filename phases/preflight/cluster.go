@@ -46,7 +46,7 @@ func checkControlPlane(ctx context.Context, m *machine) []finding.Finding {
 	}
 	if s := d.Skew.Abs(); s > maxSkew {
 		return []finding.Finding{finding.Warn("OCA-4111", "The clocks of this machine and of the control plane differ", s.Round(time.Second).String(),
-			"timedatectl set-ntp true on both, or: "+m.h.Facts.OS.Install("chronyd"))}
+			"timedatectl set-ntp true on both; if there is no NTP service, first: "+m.h.Facts.OS.Install("chronyd"))}
 	}
 	return nil
 }

@@ -5,7 +5,6 @@ package preflight
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -64,18 +63,8 @@ func checkDatabase(ctx context.Context, m *machine) []finding.Finding {
 	if m.h.Config.Run.DryRun {
 		probe = mysql.Inspect // a dry run creates nothing, not even temporarily
 	}
-	rep, err := probe(ctx, cfg)
-	if err == nil {
-		return nil
-	}
-	out := lists.Map(rep.Problems, func(p *mysql.Error) finding.Finding { return fromHere(m.kind, p.Class, databaseFinding(p)) })
-	if len(out) == 0 {
-		if p, ok := errors.AsType[*mysql.Error](err); ok {
-			return []finding.Finding{fromHere(m.kind, p.Class, databaseFinding(p))}
-		}
-		out = append(out, finding.New(otherDatabase, fmt.Sprintf("The database server %s cannot be used", cfg.Addr()), err.Error(), "mysql -h "+d.Host+" -u "+d.User+" -p"))
-	}
-	return out
+	rep, _ := probe(ctx, cfg) // the error joins the problems
+	return lists.Map(rep.Problems, func(p *mysql.Error) finding.Finding { return fromHere(m.kind, p.Class, databaseFinding(p)) })
 }
 
 // fromHere turns a finding into a warning if it may not hold on the nodes of a cluster that is installed from elsewhere.

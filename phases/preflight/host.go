@@ -35,7 +35,7 @@ func hostChecks() []Check {
 		{Name: "SELinux", Short: "SELinux does not confine containerd and pods", Codes: []string{"OCA-1026"}, run: checkSELinux},
 		{Name: "Tools", Short: "programs that the kubelet calls are installed", Codes: []string{"OCA-1014", "OCA-1015"}, run: checkTools},
 		{Name: "Disk", Short: "enough space for images, etcd and pods", Codes: []string{"OCA-1016", "OCA-1017"}, run: checkDisk},
-		{Name: "Clock", Short: "the clock is synchronised", Codes: []string{"OCA-1018"}, run: checkClock},
+		{Name: "Clock", Short: "the clock is synchronised", Codes: []string{"OCA-1018"}, run: func(ctx context.Context, m *machine) []finding.Finding { return Clock(ctx, m.h) }},
 	}
 }
 
@@ -223,8 +223,6 @@ func checkDisk(ctx context.Context, m *machine) []finding.Finding {
 	return out
 }
 
-func checkClock(ctx context.Context, m *machine) []finding.Finding { return Clock(ctx, m.h) }
-
 // Clock returns the finding about a clock that is not synchronized.
 func Clock(ctx context.Context, h *host.Host) []finding.Finding {
 	res, err := h.Exec.Run(ctx, exec.Command{Path: "timedatectl", Args: []string{"show", "-p", "NTPSynchronized", "--value"}})
@@ -232,7 +230,7 @@ func Clock(ctx context.Context, h *host.Host) []finding.Finding {
 		return nil
 	}
 	return []finding.Finding{finding.Warn("OCA-1018", "The clock is not synchronised", "certificates and tokens of machines whose clocks differ are refused",
-		"timedatectl set-ntp true, or: "+h.Facts.OS.Install("chronyd"))}
+		"timedatectl set-ntp true; if there is no NTP service, first: "+h.Facts.OS.Install("chronyd"))}
 }
 
 // feature is something that the kernel must have, built in or as a module.

@@ -246,15 +246,14 @@ func checkNetworks(_ context.Context, m *machine) []finding.Finding {
 	for i := range own {
 		for j := i + 1; j < len(nets); j++ {
 			if nets[i].prefix.Overlaps(nets[j].prefix) {
-				out = append(out, finding.New("OCA-2004", fmt.Sprintf("%s and %s overlap", upperFirst(nets[i].name), nets[j].name),
+				first := strings.ToUpper(nets[i].name[:1]) + nets[i].name[1:]
+				out = append(out, finding.New("OCA-2004", fmt.Sprintf("%s and %s overlap", first, nets[j].name),
 					"an address could mean two things", remedy))
 			}
 		}
 	}
 	return out
 }
-
-func upperFirst(s string) string { return strings.ToUpper(s[:1]) + s[1:] }
 
 // checkFirewall checks active rules, not units: on Ubuntu the unit of ufw is active even if ufw is not.
 func checkFirewall(ctx context.Context, m *machine) []finding.Finding {

@@ -176,7 +176,7 @@ func TestFindings(t *testing.T) {
 			m.h.Config.Node.Depot = config.None
 			m.disk = func(string) (uint64, uint64, error) { return 1, 9 * gib, nil }
 		}, []string{"OCA-1016"}, "12.0 GiB are needed"},
-		"clock":                  {func(_ *testing.T, m *machine) { answer(m, "timedatectl", "no\n") }, []string{"w OCA-1018"}, "timedatectl set-ntp"},
+		"clock":                  {func(_ *testing.T, m *machine) { answer(m, "timedatectl", "no\n") }, []string{"w OCA-1018"}, "timedatectl set-ntp true; if there is no NTP service, first: install"},
 		"underscore in the name": {func(_ *testing.T, m *machine) { m.h.Config.Node.Name = "Cloud_POC" }, []string{"OCA-1019"}, "hostnamectl set-hostname cloud-poc"},
 		"name on the loopback": {func(_ *testing.T, m *machine) {
 			m.resolve = func(context.Context, string) ([]string, error) { return []string{"127.0.1.1"}, nil }
