@@ -7,6 +7,8 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"yunion.io/x/ocadm/internal/finding"
 )
 
 const (
@@ -130,7 +132,7 @@ func containerCauses() []Cause {
 			}},
 		{ID: "api-token-missing", Code: "OCA-7516", Layer: Setting, Title: "A service has no access to Kubernetes", What: "${component} has no access to Kubernetes",
 			Why:  "its pod has no token of a service account",
-			Next: "ocadm cluster update, which recreates the pod; kubectl -n ${namespace} get serviceaccounts",
+			Next: "kubectl -n ${namespace} get serviceaccounts; if one is missing, " + finding.InstallOperator + "; then: ocadm component restart ${component}",
 			Says: regexp.MustCompile(`serviceaccount/token: no such file|serviceaccount .* not found`), In: LogLine | Event},
 		{ID: "service-refused", Code: "OCA-7517", Layer: Container, Title: "Another service refuses a connection", What: "Pod ${pod} cannot connect to ${address}",
 			Why: "nothing listens there yet", Next: "kubectl get svc,endpointslices -A | grep -wF ${host}; " + logs,

@@ -132,6 +132,18 @@ func TestDeletedDNS(t *testing.T) {
 	}
 }
 
+// TestMissingAccount checks that the advice names the commands that create an account: the operator may not, and an update of the cloud changes nothing.
+func TestMissingAccount(t *testing.T) {
+	s := healthy(t)
+	s.podEvent("default-region", "FailedCreate", `Error creating: pods "default-region-x" is forbidden: error looking up service account onecloud/onecloud-region: `+
+		`serviceaccount "onecloud-region" not found`)
+	r, _ := Diagnose(s, "")
+	if r.Cause == nil || r.Cause.ID != "api-token-missing" || !strings.Contains(r.Cause.Remedy, "ocadm init phase operator; ") ||
+		!strings.HasSuffix(r.Cause.Remedy, "ocadm component restart region") {
+		t.Errorf("%+v", r.Cause)
+	}
+}
+
 // TestOwnClockAhead checks that the events of the cluster count although the clock of this machine is wrong.
 func TestOwnClockAhead(t *testing.T) {
 	s := healthy(t)
