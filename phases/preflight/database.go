@@ -6,7 +6,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"slices"
 	"time"
 
 	"yunion.io/x/ocadm/internal/finding"
@@ -64,28 +63,22 @@ func checkDatabase(ctx context.Context, m *machine) []finding.Finding {
 		probe = mysql.Inspect // a dry run creates nothing, not even temporarily
 	}
 	rep, _ := probe(ctx, cfg) // the error joins the problems
-	return lists.Map(rep.Problems, func(p *mysql.Error) finding.Finding { return fromHere(m.kind, p.Class, databaseFinding(p)) })
+	return lists.Map(rep.Problems, func(p *mysql.Error) finding.Finding { return databaseFinding(m.kind, p) })
 }
 
-// fromHere turns a finding into a warning if it may not hold on the nodes of a cluster that is installed from elsewhere.
-func fromHere(kind Kind, class mysql.Class, f finding.Finding) finding.Finding {
-	if kind == Install && (class == mysql.Unreachable || class == mysql.HostNotAllowed) {
-		f.Severity = finding.Warning
-		f.Remedy = "nothing to do if the nodes of the cluster can reach the server; otherwise: " + f.Remedy
-	}
-	return f
-}
-
-func databaseFinding(p *mysql.Error) finding.Finding {
+// databaseFinding returns a warning if the problem may not exist on the nodes of a cluster that is installed from elsewhere.
+func databaseFinding(kind Kind, p *mysql.Error) finding.Finding {
 	f := finding.New(otherDatabase, fmt.Sprintf("The database server %s cannot be used", p.Server), p.Detail, cmp.Or(p.Remedy(), "see the database server's log"))
-	if i := slices.IndexFunc(databaseCodes(), func(c databaseCode) bool { return c.class == p.Class }); i >= 0 {
-		c := databaseCodes()[i]
+	if c := lists.First(databaseCodes(), func(c databaseCode) bool { return c.class == p.Class }); c.code != "" {
 		f.Code, f.What = c.code, fmt.Sprintf(c.what, p.Server)
 	}
 	if p.Account != "" {
 		f.What += " (" + p.Account + ")"
 	}
-	f.Evidence = []string{p.Error()}
-	f.Err = p
+	if kind == Install && (p.Class == mysql.Unreachable || p.Class == mysql.HostNotAllowed) {
+		f.Severity = finding.Warning
+		f.Remedy = "nothing to do if the nodes of the cluster can reach the server; otherwise: " + f.Remedy
+	}
+	f.Evidence, f.Err = []string{p.Error()}, p
 	return f
 }
