@@ -122,8 +122,7 @@ type staged struct {
 }
 
 func (s *staged) bytes(b []byte) v1.Hash {
-	sum := sha256.Sum256(b)
-	h := v1.Hash{Algorithm: "sha256", Hex: hex.EncodeToString(sum[:])}
+	h := v1.Hash{Algorithm: "sha256", Hex: fmt.Sprintf("%x", sha256.Sum256(b))}
 	s.blobs[h] = source{int64(len(b)), func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(b)), nil }, true}
 	return h
 }

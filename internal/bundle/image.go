@@ -13,6 +13,8 @@ import (
 	"github.com/google/go-containerregistry/pkg/name"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
+
+	"yunion.io/x/ocadm/internal/lists"
 )
 
 // dockerName is the file that "docker load" reads instead of the index.
@@ -62,8 +64,6 @@ func dockerManifest(img ImageSource) ([]byte, error) {
 	if tag.RegistryStr() == name.DefaultRegistry { // docker omits the name of its default registry
 		d.RepoTags = []string{tag.RepositoryStr() + ":" + tag.TagStr()}
 	}
-	for _, l := range m.Layers {
-		d.Layers = append(d.Layers, blobPrefix+l.Digest.Hex)
-	}
+	d.Layers = lists.Map(m.Layers, func(l v1.Descriptor) string { return blobPrefix + l.Digest.Hex })
 	return json.Marshal(tarball.Manifest{d})
 }

@@ -6,8 +6,8 @@ import (
 	"archive/tar"
 	"context"
 	"crypto/sha256"
-	"encoding/hex"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"strings"
@@ -94,8 +94,7 @@ func read(ctx context.Context, name string, r io.ReaderAt, size int64, want v1.H
 	if err := b.scan(ctx, size); err != nil {
 		return nil, err
 	}
-	sum := sha256.Sum256(b.index)
-	b.id = v1.Hash{Algorithm: "sha256", Hex: hex.EncodeToString(sum[:])}
+	b.id = v1.Hash{Algorithm: "sha256", Hex: fmt.Sprintf("%x", sha256.Sum256(b.index))}
 	if want != (v1.Hash{}) && want != b.id {
 		return nil, &otherIDError{name, b.id}
 	}

@@ -12,6 +12,7 @@ import (
 	"unicode"
 
 	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/lists"
 )
 
 // State is the progress of a join.
@@ -96,9 +97,7 @@ func Read(data map[string]string) Report {
 	}
 	var found finding.List
 	if raw := data[keyReasons]; len(raw) <= maxEncoded && json.Unmarshal([]byte(raw), &found) == nil {
-		for _, f := range Bound(found, maxReasons) {
-			r.Findings = append(r.Findings, finding.New(f.Code, f.What, f.Cause, f.Remedy))
-		}
+		r.Findings = lists.Map(Bound(found, maxReasons), func(f finding.Finding) finding.Finding { return finding.New(f.Code, f.What, f.Cause, f.Remedy) })
 	}
 	return r
 }
@@ -118,9 +117,7 @@ func Bound(sent finding.List, most int) finding.List {
 		if check.MatchString(f.Check) {
 			one.Check = f.Check
 		}
-		for _, line := range f.Evidence[:min(len(f.Evidence), maxReasons)] {
-			one.Evidence = append(one.Evidence, Text(line))
-		}
+		one.Evidence = lists.Map(f.Evidence[:min(len(f.Evidence), maxReasons)], Text)
 		out = append(out, one)
 	}
 	if len(out) > most {

@@ -11,6 +11,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"yunion.io/x/ocadm/internal/lists"
 )
 
 // ConfigMap holds the reports of all nodes, in the namespace of a cloud. Its keys are node names.
@@ -95,9 +97,5 @@ func (r Report) RenewAt() (at time.Time) {
 
 // Names returns the names of certificates in one line.
 func Names(all []Certificate) string {
-	names := make([]string, len(all))
-	for i, c := range all {
-		names[i] = c.Name
-	}
-	return strings.Join(names, ", ")
+	return strings.Join(lists.Map(all, func(c Certificate) string { return c.Name }), ", ")
 }

@@ -5,7 +5,6 @@ package clickhouse
 import (
 	"context"
 	"crypto/sha256"
-	"encoding/hex"
 	"fmt"
 	"slices"
 	"strings"
@@ -34,8 +33,7 @@ func hash(password string) string {
 	if password == "" {
 		return ""
 	}
-	sum := sha256.Sum256([]byte(password))
-	return hex.EncodeToString(sum[:])
+	return fmt.Sprintf("%x", sha256.Sum256([]byte(password)))
 }
 
 // EnsureAccount makes sure that the user exists, with that password and with a service's privileges on its database. It never revokes anything, so a

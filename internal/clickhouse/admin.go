@@ -15,6 +15,7 @@ import (
 	"github.com/ClickHouse/ch-go"
 	"github.com/ClickHouse/ch-go/proto"
 
+	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/internal/statement"
 )
 
@@ -111,11 +112,7 @@ func (a *Admin) rows(ctx context.Context, op, query string, columns ...string) (
 	var out [][]string
 	err := a.do(ctx, op, ch.Query{Body: query, Result: results, OnResult: func(context.Context, proto.Block) error {
 		for i := range results.Rows() {
-			row := make([]string, len(data))
-			for j := range data {
-				row[j] = data[j].Row(i)
-			}
-			out = append(out, row)
+			out = append(out, lists.Map(data, func(c proto.ColStr) string { return c.Row(i) }))
 		}
 		return nil
 	}})

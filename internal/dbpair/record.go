@@ -15,6 +15,7 @@ import (
 	"strings"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 // Names of the objects in the namespace of the database. Servers are named after their StatefulSets; each has its own Service.
@@ -175,9 +176,6 @@ func (m Member) Write(l *coordinationv1.Lease) error {
 	if err != nil {
 		return fmt.Errorf("writing the state of a server: %w", err)
 	}
-	if l.Annotations == nil {
-		l.Annotations = map[string]string{}
-	}
-	l.Annotations[stateAnnotation] = string(text)
+	metav1.SetMetaDataAnnotation(&l.ObjectMeta, stateAnnotation, string(text))
 	return nil
 }

@@ -105,6 +105,8 @@ type File struct {
 	Mode   fs.FileMode `json:"mode"`
 }
 
+func (f File) digestAndSize() (v1.Hash, int64) { return f.Digest, f.Size }
+
 // maxDocument bounds manifests and roots, which are read into memory.
 const maxDocument = 8 << 20
 
@@ -168,10 +170,7 @@ func (s *Store) Complete(ctx context.Context, name string) (bool, error) {
 
 // reach returns every blob that a root needs, with its size. If a manifest cannot be read, it counts without anything below it.
 func (s *Store) reach(ctx context.Context, r Root) map[v1.Hash]int64 {
-	out := map[v1.Hash]int64{}
-	for _, f := range r.Files {
-		out[f.Digest] = f.Size
-	}
+	out := lists.Index(slices.Collect(maps.Values(r.Files)), File.digestAndSize)
 	for _, d := range r.Images {
 		s.below(ctx, d, r.Whole, out)
 	}

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"time"
 
@@ -14,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 
 	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/lists"
 )
 
 // Follow copies the content of other control-plane nodes' depots at an interval, until ctx ends. peers returns their clients.
@@ -108,10 +110,7 @@ func (s *Store) copyRoot(ctx context.Context, c *Client, r Root, progress func(d
 
 // needs returns the blobs of another depot's root, with their sizes. read reads a manifest.
 func needs(r Root, read func(d v1.Descriptor, into any) error) (map[v1.Hash]int64, error) {
-	out := map[v1.Hash]int64{}
-	for _, f := range r.Files {
-		out[f.Digest] = f.Size
-	}
+	out := lists.Index(slices.Collect(maps.Values(r.Files)), File.digestAndSize)
 	for _, d := range r.Images {
 		if err := below(d, read, r.Whole, out); err != nil {
 			return nil, err

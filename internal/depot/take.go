@@ -5,7 +5,6 @@ package depot
 import (
 	"context"
 	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -26,8 +25,7 @@ func (r *Remote) ID() string {
 	if err != nil {
 		panic(err) // plain values always marshal
 	}
-	sum := sha256.Sum256(raw)
-	return hex.EncodeToString(sum[:6])
+	return fmt.Sprintf("%x", sha256.Sum256(raw))[:12]
 }
 
 // Size returns the total size of the images and files of all architectures, in bytes.

@@ -5,7 +5,7 @@ package identity
 import (
 	"context"
 	"crypto/sha256"
-	"encoding/hex"
+	"fmt"
 	"net/http"
 	"net/url"
 	"strings"
@@ -19,8 +19,7 @@ type Certificate struct {
 // EnsureCertificate stores a client certificate and returns its id. The stored name ends in a part of its fingerprint, so that a renewed certificate
 // exists beside the old one until the endpoints refer to it. The next call removes the old one.
 func (c *Client) EnsureCertificate(ctx context.Context, name string, want Certificate) (id string, changed bool, err error) {
-	sum := sha256.Sum256([]byte(want.PEM))
-	current := name + "-" + hex.EncodeToString(sum[:4])
+	current := name + "-" + fmt.Sprintf("%x", sha256.Sum256([]byte(want.PEM)))[:8]
 	r := c.Records(c.o.AuthURL)
 	r.secrets = []string{want.KeyPEM}
 	id, changed, err = r.Ensure(ctx, certificates, current, map[string]any{

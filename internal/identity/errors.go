@@ -15,6 +15,8 @@ import (
 	"net/url"
 	"strings"
 	"syscall"
+
+	"yunion.io/x/ocadm/internal/lists"
 )
 
 // Classes of errors that do not come from a service; the service's own ("ForbiddenError", "WrongPassword") are used as they are.
@@ -171,11 +173,7 @@ func redact(s string, secrets []string) string {
 		if quoted, err := json.Marshal(secret); err == nil {
 			forms = append(forms, string(quoted[1:len(quoted)-1]))
 		}
-		for _, line := range strings.Split(secret, "\n") {
-			if len(line) >= minLine {
-				forms = append(forms, line)
-			}
-		}
+		forms = append(forms, lists.Filter(strings.Split(secret, "\n"), func(line string) bool { return len(line) >= minLine })...)
 		for _, form := range forms {
 			s = strings.ReplaceAll(s, form, "***")
 		}

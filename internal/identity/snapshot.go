@@ -100,11 +100,7 @@ func (c *Client) Snapshot(ctx context.Context) (*Snapshot, error) {
 	if err := g.Wait(); err != nil {
 		return nil, err
 	}
-	for _, u := range users {
-		if u.DomainID == "" || t.user.Domain.ID == "" || u.DomainID == t.user.Domain.ID {
-			s.users = append(s.users, u)
-		}
-	}
+	s.users = lists.Filter(users, func(u User) bool { return u.DomainID == "" || t.user.Domain.ID == "" || u.DomainID == t.user.Domain.ID })
 	return s, nil
 }
 

@@ -13,6 +13,8 @@ import (
 	"sync/atomic"
 
 	"golang.org/x/sync/errgroup"
+
+	"yunion.io/x/ocadm/internal/lists"
 )
 
 // Role is a role that users have in projects, with its policies.
@@ -146,13 +148,10 @@ func (m *standardMaker) finishRoles(ctx context.Context, want []Role) error {
 
 // missing returns the wanted records that have no id yet.
 func missing[T any](want []T, ids map[string]string, name func(T) string) []T {
-	var out []T
-	for _, w := range want {
-		if _, there := ids[name(w)]; !there {
-			out = append(out, w)
-		}
-	}
-	return out
+	return lists.Filter(want, func(w T) bool {
+		_, there := ids[name(w)]
+		return !there
+	})
 }
 
 // binding is a policy of a role in a project; project "" means all.

@@ -13,6 +13,7 @@ import (
 
 	"sigs.k8s.io/yaml"
 
+	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/internal/version"
 	"yunion.io/x/ocadm/templates"
 )
@@ -98,11 +99,7 @@ func (t Table) Ref(name, imageRepository string) (string, error) {
 
 // Refs returns the full references at the images' default origins, by name.
 func (t Table) Refs() map[string]string {
-	out := make(map[string]string, len(t))
-	for _, i := range t {
-		out[i.Name] = i.Ref("")
-	}
-	return out
+	return lists.Index(t, func(i Image) (string, string) { return i.Name, i.Ref("") })
 }
 
 // OperatorRef returns the reference of the operator's image.

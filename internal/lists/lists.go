@@ -50,6 +50,16 @@ func Set[S ~[]E, E any, K comparable](all S, f func(E) K) map[K]bool {
 	return out
 }
 
+// Index returns a map with the key and the value that f returns for each element.
+func Index[S ~[]E, E any, K comparable, V any](all S, f func(E) (K, V)) map[K]V {
+	out := map[K]V{}
+	for _, e := range all {
+		k, v := f(e)
+		out[k] = v
+	}
+	return out
+}
+
 // Unique returns the elements without those that came before.
 func Unique[S ~[]E, E comparable](all S) S {
 	seen := map[E]bool{}

@@ -44,9 +44,7 @@ type Etcd struct {
 // the Service, on loopback, and by the extra names. The server certificate is also valid for clients: etcd's own gateway connects with it.
 func EtcdRequests(service, namespace string, extra []string, notBefore, notAfter time.Time) Etcd {
 	names := ServiceNames(service, namespace)
-	for _, n := range ServiceNames(service, namespace)[1:] {
-		names = append(names, "*."+n)
-	}
+	names = append(names, lists.Map(names[1:], func(n string) string { return "*." + n })...)
 	names = append(names, "localhost", "127.0.0.1", "::1")
 	serverDNS, serverIPs := SplitNames(append(names, extra...))
 	peerDNS, peerIPs := SplitNames(names)

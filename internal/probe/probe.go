@@ -12,6 +12,8 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+
+	"yunion.io/x/ocadm/internal/lists"
 )
 
 // Listen is the first line of input.
@@ -94,12 +96,7 @@ var sizes = []int{1280, 1358, 1380, 1400, 1420, 1430, 1442, 1450, 1472, 1480, 14
 
 // ladder returns the sizes to try on an interface. It is pure.
 func ladder(mtu int) []int {
-	out := []int{Small}
-	for _, s := range sizes {
-		if s < mtu {
-			out = append(out, s)
-		}
-	}
+	out := append([]int{Small}, lists.Filter(sizes, func(s int) bool { return s < mtu })...)
 	if mtu > Small {
 		out = append(out, mtu)
 	}

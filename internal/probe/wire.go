@@ -14,6 +14,8 @@ import (
 
 	"golang.org/x/net/bpf"
 	"golang.org/x/sys/unix"
+
+	"yunion.io/x/ocadm/internal/lists"
 )
 
 // arrivals collects the packets that arrived.
@@ -166,10 +168,9 @@ func filter(fd int) error {
 	if err != nil {
 		return err
 	}
-	filters := make([]unix.SockFilter, len(program))
-	for i, p := range program {
-		filters[i] = unix.SockFilter{Code: p.Op, Jt: p.Jt, Jf: p.Jf, K: p.K}
-	}
+	filters := lists.Map(program, func(p bpf.RawInstruction) unix.SockFilter {
+		return unix.SockFilter{Code: p.Op, Jt: p.Jt, Jf: p.Jf, K: p.K}
+	})
 	return os.NewSyscallError("setsockopt", unix.SetsockoptSockFprog(fd, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER,
 		&unix.SockFprog{Len: uint16(len(filters)), Filter: &filters[0]}))
 }

@@ -165,9 +165,7 @@ func Over[S, T any](p Phase[S], of func(T) S) Phase[T] {
 	if p.Verify != nil {
 		out.Verify = func(ctx context.Context, t T) error { return p.Verify(ctx, of(t)) }
 	}
-	for _, child := range p.Phases {
-		out.Phases = append(out.Phases, Over(child, of))
-	}
+	out.Phases = lists.Map(p.Phases, func(child Phase[S]) Phase[T] { return Over(child, of) })
 	return out
 }
 

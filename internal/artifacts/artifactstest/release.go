@@ -8,8 +8,8 @@ import (
 	"bytes"
 	"compress/gzip"
 	"crypto/sha256"
-	"encoding/hex"
 	"errors"
+	"fmt"
 	"io"
 	"maps"
 	"path"
@@ -78,8 +78,7 @@ func download(t *testing.T, a artifacts.Artifact, suffix string) []byte {
 
 // Sum returns the SHA-256 in hexadecimal digits.
 func Sum(b []byte) string {
-	s := sha256.Sum256(b)
-	return hex.EncodeToString(s[:])
+	return fmt.Sprintf("%x", sha256.Sum256(b))
 }
 
 func archive(t *testing.T, files map[string]string) []byte {

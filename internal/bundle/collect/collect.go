@@ -8,7 +8,6 @@ import (
 	"context"
 	"crypto/ed25519"
 	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -25,6 +24,7 @@ import (
 	"yunion.io/x/ocadm/internal/artifacts"
 	"yunion.io/x/ocadm/internal/bundle"
 	"yunion.io/x/ocadm/internal/fetch"
+	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/internal/workflow"
 )
 
@@ -242,17 +242,11 @@ func sameContent(c bundle.Contents, info bundle.Info, p plan, arch, program stri
 			has[f.Origin.SHA256] = true
 		}
 	}
-	want := map[string]bool{}
-	for _, a := range p.programs[arch] {
-		want[a.SHA256] = true
-	}
+	want := lists.Set(p.programs[arch], func(a artifacts.Artifact) string { return a.SHA256 })
 	if program != "" {
 		want[program] = true
 	}
-	images := map[string]string{}
-	for _, i := range c.Images {
-		images[i.Name] = i.Digest
-	}
+	images := lists.Index(c.Images, func(i bundle.ImageInfo) (string, string) { return i.Name, i.Digest })
 	wanted := map[string]string{}
 	for _, i := range p.images {
 		if i.arch == arch {
@@ -327,6 +321,5 @@ func hostOf(address string) string {
 }
 
 func sum(b []byte) string {
-	s := sha256.Sum256(b)
-	return hex.EncodeToString(s[:])
+	return fmt.Sprintf("%x", sha256.Sum256(b))
 }
