@@ -13,6 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"yunion.io/x/ocadm/internal/lists"
 )
 
 const (
@@ -75,12 +77,9 @@ func (a *activity) take(objects map[types.UID]client.Object) bool {
 }
 
 func (a *activity) pulling() string {
-	var images []string
-	for _, pod := range slices.Sorted(maps.Keys(a.newest)) {
-		if e := a.newest[pod]; e.Reason == pullingReason {
-			images = append(images, strings.Trim(strings.TrimPrefix(e.Message, "Pulling image "), `"`))
-		}
-	}
+	images := lists.Pick(slices.Collect(maps.Values(a.newest)), func(e *corev1.Event) (string, bool) {
+		return strings.Trim(strings.TrimPrefix(e.Message, "Pulling image "), `"`), e.Reason == pullingReason
+	})
 	slices.Sort(images)
 	return strings.Join(slices.Compact(images), ", ")
 }

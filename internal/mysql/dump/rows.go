@@ -15,6 +15,8 @@ import (
 	"strings"
 
 	driver "github.com/go-sql-driver/mysql"
+
+	"yunion.io/x/ocadm/internal/lists"
 )
 
 const (
@@ -124,10 +126,7 @@ type writer struct {
 }
 
 func newWriter(t table, out func([]byte) error) *writer {
-	names := make([]string, len(t.columns))
-	for i, c := range t.columns {
-		names[i] = quote(c.name)
-	}
+	names := lists.Map(t.columns, func(c column) string { return quote(c.name) })
 	return &writer{table: t, out: out, open: -1, head: "INSERT INTO " + quote(t.name) + " (" + strings.Join(names, ",") + ") VALUES "}
 }
 
