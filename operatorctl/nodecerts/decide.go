@@ -7,6 +7,7 @@ package nodecerts
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -17,6 +18,7 @@ import (
 
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/internal/certreport"
+	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/operatorctl/operation"
 )
 
@@ -71,12 +73,7 @@ func decide(s seen) decision {
 			soonest(r.Time.Add(lookEvery))
 		}
 	}
-	for node := range s.reports {
-		if !slices.Contains(s.nodes, node) {
-			d.forget = append(d.forget, node)
-		}
-	}
-	slices.Sort(d.forget)
+	d.forget = lists.Filter(slices.Sorted(maps.Keys(s.reports)), func(node string) bool { return !slices.Contains(s.nodes, node) })
 	var at time.Time
 	if d.renew, at = renewal(s); !at.IsZero() {
 		soonest(at)

@@ -4,7 +4,7 @@ package nodecerts
 
 import (
 	"crypto/sha256"
-	"encoding/hex"
+	"fmt"
 	"slices"
 	"time"
 
@@ -37,8 +37,7 @@ const (
 
 // digest shortens a node's name so that it fits into another name.
 func digest(node string) string {
-	sum := sha256.Sum256([]byte(node))
-	return hex.EncodeToString(sum[:4])
+	return fmt.Sprintf("%x", sha256.Sum256([]byte(node)))[:8]
 }
 
 // lookJob returns the Job that reads the certificates of a node. It is pure.

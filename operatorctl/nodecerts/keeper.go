@@ -22,6 +22,7 @@ import (
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/internal/certreport"
 	"yunion.io/x/ocadm/internal/kube"
+	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/operatorctl/operation"
 	"yunion.io/x/ocadm/operatorctl/status"
 )
@@ -48,19 +49,14 @@ func (k *Keeper) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, 
 		return ctrl.Result{}, err
 	}
 	d := decide(s)
-	var errs []error
-	for _, node := range d.read {
-		errs = append(errs, k.read(ctx, s, node))
-	}
+	errs := lists.Map(d.read, func(node string) error { return k.read(ctx, s, node) })
 	for _, node := range d.look {
 		err := k.Client.Create(ctx, lookJob(cloud, node, k.Image), client.FieldOwner(v1alpha1.ManagerOperator))
 		if err != nil && !apierrors.IsAlreadyExists(err) {
 			errs = append(errs, fmt.Errorf("creating the Job that checks the certificates of node %s: %w", node, err))
 		}
 	}
-	for _, node := range d.forget {
-		errs = append(errs, store(ctx, k.Client, cloud, node, nil))
-	}
+	errs = append(errs, lists.Map(d.forget, func(node string) error { return store(ctx, k.Client, cloud, node, nil) })...)
 	if d.renew != nil {
 		err := k.Client.Create(ctx, d.renew, client.FieldOwner(v1alpha1.ManagerOperator))
 		if err != nil && !apierrors.IsAlreadyExists(err) {

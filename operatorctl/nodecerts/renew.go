@@ -88,9 +88,7 @@ func (w renewer) plan(ctx context.Context, r *operation.Run, report workflow.Rep
 		return err
 	}
 	lines := lists.Map(due, func(t turn) string { return "node " + t.node + ": " + t.names })
-	for _, node := range away {
-		lines = append(lines, "node "+node+" is not Ready and is skipped")
-	}
+	lines = append(lines, lists.Map(away, func(node string) string { return "node " + node + " is not Ready and is skipped" })...)
 	if len(lines) == 0 {
 		report.Info("no certificate is due for renewal")
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/pmezard/go-difflib/difflib"
 	"sigs.k8s.io/yaml"
 
+	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/operatorctl/engine"
 )
 
@@ -82,12 +83,7 @@ func Compare(old, now *Release, redact func(string) string) Diff {
 			d.Objects = append(d.Objects, *one)
 		}
 	}
-	for key, hash := range now.Effects {
-		if old.Effects[key] != hash {
-			d.Effects = append(d.Effects, key)
-		}
-	}
-	slices.Sort(d.Effects)
+	d.Effects = lists.Filter(slices.Sorted(maps.Keys(now.Effects)), func(key string) bool { return old.Effects[key] != now.Effects[key] })
 	return d
 }
 

@@ -23,6 +23,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/operatorctl/engine"
 )
 
@@ -246,11 +247,10 @@ func Twins(all []Summary, revision int) (out []int) {
 			root[s.Revision] = cmp.Or(root[s.Of], s.Of) // the one that it repeats may have been deleted
 		}
 	}
-	for _, s := range slices.Backward(all) {
-		if s.Revision != revision && root[s.Revision] == root[revision] {
-			out = append(out, s.Revision)
-		}
-	}
+	out = lists.Pick(all, func(s Summary) (int, bool) {
+		return s.Revision, s.Revision != revision && root[s.Revision] == root[revision]
+	})
+	slices.Reverse(out)
 	return out
 }
 

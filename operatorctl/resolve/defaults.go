@@ -7,9 +7,11 @@ import (
 	"slices"
 	"strings"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/operatorctl/component"
 )
 
@@ -42,7 +44,7 @@ func Defaults(cr *v1alpha1.OnecloudCluster, c component.Cluster, owned *Owned) (
 	u.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind(v1alpha1.Kind))
 	u.SetName(c.Name)
 	u.SetNamespace(c.Namespace)
-	u.SetAnnotations(map[string]string{v1alpha1.AnnotationDefaultImages: defaultImages(v.repository(), c.Version)})
+	u.SetAnnotations(map[string]string{v1alpha1.AnnotationDefaultImages: v.repository() + ":" + c.Version})
 	return u, nil
 }
 
@@ -88,11 +90,9 @@ func (d defaults) component(r component.Resolved) {
 		d.set(r.Schedule, key("schedule")...)
 	}
 	if !d.tolerates(r.Block, outer) {
-		var list []any
-		for _, t := range r.Tolerations {
-			list = append(list, map[string]any{"key": t.Key, "operator": string(t.Operator), "effect": string(t.Effect)})
-		}
-		d.force(list, key("tolerations")...)
+		d.force(lists.Map(r.Tolerations, func(t corev1.Toleration) any {
+			return map[string]any{"key": t.Key, "operator": string(t.Operator), "effect": string(t.Effect)}
+		}), key("tolerations")...)
 	}
 	if r.Storage != nil {
 		d.set(r.StorageSize, key("requests", "storage")...)

@@ -36,9 +36,6 @@ func newImages(spec view, cr *v1alpha1.OnecloudCluster, c *component.Cluster, f 
 	return im
 }
 
-// defaultImages returns the value of the annotation that records which default images the spec shows.
-func defaultImages(repository, version string) string { return repository + ":" + version }
-
 // ref is a split image reference; sep is ":" or "@".
 type ref struct{ repository, name, sep, tag string }
 

@@ -201,10 +201,7 @@ func unknownKeys(entries []metav1.ManagedFieldsEntry) []string {
 // Meant suggests the path of the field below spec that is meant by a wrong key, "" if none is similar. Users often write the name of a component, as
 // status shows it, instead of its key.
 func Meant(key string, catalog []component.Component) string {
-	paths := map[string]string{}
-	for _, c := range catalog {
-		paths[c.Name] = strings.Join(c.SpecPath(), ".")
-	}
+	paths := lists.Index(catalog, func(c component.Component) (string, string) { return c.Name, strings.Join(c.SpecPath(), ".") })
 	if path, is := paths[key]; is && path != key {
 		return path
 	}

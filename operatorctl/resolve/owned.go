@@ -11,6 +11,7 @@ import (
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/operatorctl/engine"
 )
 
@@ -108,9 +109,5 @@ func (o *Owned) ofEarlierFile(value string, path ...string) bool {
 }
 
 func fieldPath(path []string) fieldpath.Path {
-	p := make(fieldpath.Path, len(path))
-	for i := range path {
-		p[i] = fieldpath.PathElement{FieldName: &path[i]}
-	}
-	return p
+	return lists.Map(path, func(name string) fieldpath.PathElement { return fieldpath.PathElement{FieldName: &name} })
 }

@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/operatorctl/component"
 	"yunion.io/x/ocadm/operatorctl/engine"
 )
@@ -45,12 +46,9 @@ func (v Values) Missing(s *corev1.Secret) []string {
 	if len(data[component.CloudID]) == 0 {
 		out = append(out, component.CloudID)
 	}
-	for _, k := range v.Keys {
-		if chosen := v.Chosen[k]; len(data[k]) == 0 || chosen != "" && string(data[k]) != chosen {
-			out = append(out, k)
-		}
-	}
-	return out
+	return append(out, lists.Filter(v.Keys, func(k string) bool {
+		return len(data[k]) == 0 || v.Chosen[k] != "" && string(data[k]) != v.Chosen[k]
+	})...)
 }
 
 // fill sets every missing key to the chosen value, else that of the earlier operator, else a new one. It also copies the names of the earlier

@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/operatorctl/component"
 )
 
@@ -68,12 +69,7 @@ func (c *Cloud) HighlyAvailable(cluster component.Cluster, nodes []Node, pods []
 
 // lacksNodes returns what fails with one node because too few nodes take the services, or because its pods share a node. on is from running.
 func lacksNodes(c component.Cluster, nodes []Node, twice []string, on map[string]map[string]int) (out []string) {
-	ready := 0
-	for _, n := range nodes {
-		if n.Ready && n.Labels[v1alpha1.NodeRolePrefix+"controller"] == v1alpha1.Enable {
-			ready++
-		}
-	}
+	ready := len(lists.Filter(nodes, func(n Node) bool { return n.Ready && n.Labels[v1alpha1.NodeRolePrefix+"controller"] == v1alpha1.Enable }))
 	if ready < 2 && len(twice) > 0 {
 		return []string{fmt.Sprintf("%d Ready node with the role controller, so all copies share it: ocadm join --control-plane adds one", ready)}
 	}

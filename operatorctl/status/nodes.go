@@ -145,21 +145,15 @@ func affinityKeys(s corev1.PodSpec) (keys []string) {
 
 // labelsWanted describes the node labels that pods require: "label a=b", "label a=b or c=d", "labels a=b and c=d".
 func labelsWanted(s corev1.PodSpec) string {
-	var all, alternatives []string
-	for _, key := range slices.Sorted(maps.Keys(s.NodeSelector)) {
-		all = append(all, key+"="+s.NodeSelector[key])
-	}
-	for _, term := range affinityTerms(s) {
-		var each []string
-		for _, e := range term.MatchExpressions {
+	all := lists.Map(slices.Sorted(maps.Keys(s.NodeSelector)), func(key string) string { return key + "=" + s.NodeSelector[key] })
+	alternatives := lists.Map(affinityTerms(s), func(term corev1.NodeSelectorTerm) string {
+		return strings.Join(lists.Map(term.MatchExpressions, func(e corev1.NodeSelectorRequirement) string {
 			if e.Operator == corev1.NodeSelectorOpIn && len(e.Values) == 1 {
-				each = append(each, e.Key+"="+e.Values[0])
-				continue
+				return e.Key + "=" + e.Values[0]
 			}
-			each = append(each, strings.TrimSpace(fmt.Sprintf("%s %s %s", e.Key, e.Operator, strings.Join(e.Values, ","))))
-		}
-		alternatives = append(alternatives, strings.Join(each, " and "))
-	}
+			return strings.TrimSpace(fmt.Sprintf("%s %s %s", e.Key, e.Operator, strings.Join(e.Values, ",")))
+		}), " and ")
+	})
 	if len(alternatives) > 0 {
 		all = append(all, strings.Join(alternatives, " or "))
 	}
