@@ -26,6 +26,7 @@ import (
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/internal/backup"
 	"yunion.io/x/ocadm/internal/certreport"
+	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/internal/mysql"
 	"yunion.io/x/ocadm/internal/version"
 	"yunion.io/x/ocadm/operatorctl/component"
@@ -65,11 +66,7 @@ func collect(cr *unstructured.Unstructured, cloud *v1alpha1.OnecloudCluster, all
 	out := backup.Source{Header: backup.Header{
 		Cloud: backup.Cloud{Namespace: cloud.Namespace, Name: cloud.Name, ID: IDOf(cloud, all)}, Version: versionOf(cloud), Release: cloud.Status.Release.Revision,
 	}}
-	for _, c := range cloud.Status.Components {
-		if c.Image != "" && !slices.Contains(out.Images, c.Image) {
-			out.Images = append(out.Images, c.Image)
-		}
-	}
+	out.Images = lists.Unique(lists.Pick(cloud.Status.Components, func(c v1alpha1.ComponentStatus) (string, bool) { return c.Image, c.Image != "" }))
 	slices.Sort(out.Images)
 	objects := []*unstructured.Unstructured{chosen(cr)}
 	for i := range all {

@@ -11,6 +11,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/operatorctl/component"
 	"yunion.io/x/ocadm/operatorctl/resolve"
 )
@@ -112,11 +113,8 @@ func configVolume(in component.Inputs, c conf) corev1.VolumeSource {
 }
 
 func secretVolume(name string, keys ...string) corev1.VolumeSource {
-	s := &corev1.SecretVolumeSource{SecretName: name}
-	for _, k := range keys {
-		s.Items = append(s.Items, corev1.KeyToPath{Key: k, Path: k})
-	}
-	return corev1.VolumeSource{Secret: s}
+	items := lists.Map(keys, func(k string) corev1.KeyToPath { return corev1.KeyToPath{Key: k, Path: k} })
+	return corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: name, Items: items}}
 }
 
 // claimName returns the name of the volume claim. It contains a class other than the default, so that another class means another volume.

@@ -18,6 +18,7 @@ import (
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/cluster"
 	"yunion.io/x/ocadm/internal/kube"
+	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/phases/config"
 )
 
@@ -108,16 +109,12 @@ func (k *Cluster) lists(ctx context.Context, c client.Client) error {
 		}
 	}
 	k.Nodes = nodes.Items
-	for _, s := range storage.Items {
-		k.StorageClasses = append(k.StorageClasses, Class{s.Name, s.Annotations["storageclass.kubernetes.io/is-default-class"] == "true"})
-	}
-	for _, i := range ingress.Items {
-		k.IngressClasses = append(k.IngressClasses, Class{i.Name, i.Annotations[networkingv1.AnnotationIsDefaultIngressClass] == "true"})
-	}
-	for _, d := range deployments.Items {
-		if d.Name == cluster.OperatorName {
-			k.Operators = append(k.Operators, d)
-		}
-	}
+	k.StorageClasses = lists.Map(storage.Items, func(s storagev1.StorageClass) Class {
+		return Class{s.Name, s.Annotations["storageclass.kubernetes.io/is-default-class"] == "true"}
+	})
+	k.IngressClasses = lists.Map(ingress.Items, func(i networkingv1.IngressClass) Class {
+		return Class{i.Name, i.Annotations[networkingv1.AnnotationIsDefaultIngressClass] == "true"}
+	})
+	k.Operators = lists.Filter(deployments.Items, func(d appsv1.Deployment) bool { return d.Name == cluster.OperatorName })
 	return nil
 }

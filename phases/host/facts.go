@@ -123,11 +123,7 @@ func Gather(ctx context.Context, files Files, run exec.Runner) Facts {
 	case files.Exists("/sys/fs/cgroup/memory") || files.Exists("/sys/fs/cgroup/systemd"):
 		f.Cgroup = 1
 	}
-	for _, m := range packageManagers() {
-		if files.Exists("/usr/bin/" + m.program) {
-			f.OS.Managers = append(f.OS.Managers, m.program)
-		}
-	}
+	f.OS.Managers = lists.Pick(packageManagers(), func(m packageManager) (string, bool) { return m.program, files.Exists("/usr/bin/" + m.program) })
 	for _, name := range []string{"containerd", "ctr", "runc", "kubelet", "kubectl"} {
 		if p, ok := FindProgram(ctx, files, run, name); ok {
 			f.Programs[name] = p
@@ -171,13 +167,11 @@ func memory(meminfo string) uint64 {
 }
 
 func swaps(s string) []string {
-	var out []string
-	for i, line := range strings.Split(s, "\n") {
-		if f := strings.Fields(line); i > 0 && len(f) > 0 {
-			out = append(out, f[0])
-		}
-	}
-	return out
+	_, lines, _ := strings.Cut(s, "\n") // without the heading
+	return lists.Pick(strings.Split(lines, "\n"), func(line string) (string, bool) {
+		fields := append(strings.Fields(line), "")
+		return fields[0], fields[0] != ""
+	})
 }
 
 var versionNumber = regexp.MustCompile(`\bv?(\d+\.\d+\.\d+(?:-[0-9A-Za-z.-]+)?)`)

@@ -5,7 +5,6 @@ package host
 import (
 	"bytes"
 	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"io/fs"
@@ -232,8 +231,7 @@ func (l *Ledger) append(e Entry) error {
 
 // keep stores a file's content before it is changed, and returns the path of the copy.
 func (l *Ledger) keep(name string, data []byte) (string, error) {
-	sum := sha256.Sum256([]byte(name))
-	backup := filepath.Join(backupDir, hex.EncodeToString(sum[:4])+"-"+filepath.Base(name))
+	backup := filepath.Join(backupDir, fmt.Sprintf("%x", sha256.Sum256([]byte(name)))[:8]+"-"+filepath.Base(name))
 	if err := os.MkdirAll(l.files.Path(backupDir), 0o700); err != nil {
 		return "", fmt.Errorf("backing up %s: %w", name, err)
 	}

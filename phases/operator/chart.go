@@ -57,10 +57,8 @@ func YAML(objs []*unstructured.Unstructured) ([]byte, error) {
 
 // JSON returns objects as one v1 List.
 func JSON(objs []*unstructured.Unstructured) ([]byte, error) {
-	list := &unstructured.UnstructuredList{Object: map[string]any{"apiVersion": "v1", "kind": "List"}}
-	for _, o := range objs {
-		list.Items = append(list.Items, *o)
-	}
+	list := &unstructured.UnstructuredList{Object: map[string]any{"apiVersion": "v1", "kind": "List"},
+		Items: lists.Map(objs, func(o *unstructured.Unstructured) unstructured.Unstructured { return *o })}
 	out, err := json.MarshalIndent(list.UnstructuredContent(), "", "  ")
 	return append(out, '\n'), err
 }

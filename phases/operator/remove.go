@@ -86,12 +86,9 @@ func removable(ctx context.Context, c client.Client) error {
 	}
 	if len(clouds) > 0 {
 		one := clouds[0]
-		f := finding.New("OCA-7035", what, fmt.Sprintf("the cluster has %d clouds, and only the operator can delete them", len(clouds)),
-			"ocadm cluster delete --namespace "+one.Namespace+" --name "+one.Name)
-		for _, cloud := range clouds {
-			f.Evidence = append(f.Evidence, cloud.Namespace+"/"+cloud.Name)
-		}
-		return f
+		return finding.New("OCA-7035", what, fmt.Sprintf("the cluster has %d clouds, and only the operator can delete them", len(clouds)),
+			"ocadm cluster delete --namespace "+one.Namespace+" --name "+one.Name).
+			With(lists.Map(clouds, func(cloud v1alpha1.OnecloudCluster) string { return cloud.Namespace + "/" + cloud.Name })...)
 	}
 	d, err := installed(ctx, c)
 	if d == nil || err != nil {
@@ -241,14 +238,8 @@ func change(o *unstructured.Unstructured) kube.Change {
 
 // Changes returns the changes that Apply makes.
 func (r Removal) Changes() kube.ChangeSet {
-	var set kube.ChangeSet
-	for _, o := range r.Delete {
-		set = append(set, change(o))
-	}
-	for _, n := range r.Nodes {
-		set = append(set, kube.Change{Action: kube.Configured, Kind: "Node", Name: n})
-	}
-	return set
+	nodes := lists.Map(r.Nodes, func(n string) kube.Change { return kube.Change{Action: kube.Configured, Kind: "Node", Name: n} })
+	return append(lists.Map(r.Delete, change), nodes...)
 }
 
 // Apply deletes the objects one by one and waits for each to disappear, so that the operator has stopped before its permissions go. It returns the

@@ -102,21 +102,15 @@ func candidates(h *host.Host, n Node) ([]string, error) {
 	if err != nil {
 		return nil, fmt.Errorf("looking for the logs of pods: %w", err)
 	}
-	for _, l := range logs {
-		if podLogs.MatchString(path.Base(l)) {
-			out = append(out, l)
-		}
-	}
+	out = append(out, lists.Filter(logs, func(l string) bool { return podLogs.MatchString(path.Base(l)) })...)
 	links, err := h.Files.Glob(containerLogsDir + "/*")
 	if err != nil {
 		return nil, fmt.Errorf("looking for the logs of containers: %w", err)
 	}
-	for _, l := range links {
-		if to, err := os.Readlink(h.Files.Path(l)); err == nil && strings.HasPrefix(to, podLogsDir+"/") {
-			out = append(out, l)
-		}
-	}
-	return out, nil
+	return append(out, lists.Filter(links, func(l string) bool {
+		to, err := os.Readlink(h.Files.Path(l))
+		return err == nil && strings.HasPrefix(to, podLogsDir+"/")
+	})...), nil
 }
 
 // Files returns the paths that are removed with this node. kubeadm's configuration comes last: until the rest is gone, it shows what the machine is.
@@ -129,11 +123,9 @@ func Files(h *host.Host) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	for _, e := range h.Ledger.Created(host.KindFile) {
-		if (e.Name == configFile || path.Dir(e.Name) == patchesDir) && h.Files.Exists(e.Name) {
-			all = append(all, e.Name)
-		}
-	}
+	all = append(all, lists.Pick(h.Ledger.Created(host.KindFile), func(e host.Entry) (string, bool) {
+		return e.Name, (e.Name == configFile || path.Dir(e.Name) == patchesDir) && h.Files.Exists(e.Name)
+	})...)
 	return slices.DeleteFunc(all, func(p string) bool { return theirs(h, p) || emptyDisk(h, p) }), nil
 }
 
@@ -148,14 +140,8 @@ func Beside(h *host.Host) []string {
 	}
 	goes = append(goes, CNIState(h)...)
 	dirs := directories()
-	var out []string
-	for _, d := range dirs {
-		for _, p := range Content(h, d) {
-			if !slices.Contains(goes, p) && !slices.Contains(dirs, p) {
-				out = append(out, p)
-			}
-		}
-	}
+	all := slices.Concat(lists.Map(dirs, func(d string) []string { return Content(h, d) })...)
+	out := lists.Filter(all, func(p string) bool { return !slices.Contains(goes, p) && !slices.Contains(dirs, p) })
 	slices.Sort(out)
 	return out
 }

@@ -187,13 +187,9 @@ func remedyOfTwins(what string) string {
 }
 
 func median(all map[string]Facts) time.Duration {
-	var offsets []time.Duration
-	for _, f := range all {
-		offsets = append(offsets, f.Offset)
-	}
-	if len(offsets) == 0 {
+	if len(all) == 0 {
 		return 0
 	}
-	slices.Sort(offsets)
-	return offsets[len(offsets)/2]
+	sorted := slices.SortedFunc(maps.Values(all), func(a, b Facts) int { return cmp.Compare(a.Offset, b.Offset) })
+	return sorted[len(sorted)/2].Offset
 }
