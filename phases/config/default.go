@@ -135,12 +135,11 @@ func Complete(c *Config, m Machine) {
 // withoutProxy returns the NoProxy list with the cluster's addresses added.
 func withoutProxy(c *Config, network string) []string {
 	all := append(slices.Clone(c.Node.NoProxy), "localhost", "127.0.0.1", "::1", c.Node.IP, network)
-	for _, endpoint := range []string{c.Cluster.ControlPlaneEndpoint, c.Join.Endpoint} {
-		if host, _, err := SplitEndpoint(endpoint, DefaultPort); err == nil {
-			all = append(all, host)
-		}
-	}
-	return distinct(append(all, ".svc"))
+	hosts := lists.Pick([]string{c.Cluster.ControlPlaneEndpoint, c.Join.Endpoint}, func(endpoint string) (string, bool) {
+		host, _, err := SplitEndpoint(endpoint, DefaultPort)
+		return host, err == nil
+	})
+	return distinct(append(append(all, hosts...), ".svc"))
 }
 
 // OfCluster sets the networks of the cluster that a machine joins. Empty values are unknown and change nothing.

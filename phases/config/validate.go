@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/internal/mysql"
 	"yunion.io/x/ocadm/internal/version"
 )
@@ -60,9 +61,7 @@ func Validate(c *Config, command For) error {
 	}
 	if len(errs) > 1 {
 		f.What, f.Cause = fmt.Sprintf("%d settings are not valid", len(errs)), ""
-		for _, e := range errs {
-			f.Evidence = append(f.Evidence, e.Error())
-		}
+		f.Evidence = lists.Map(errs, FieldError.Error)
 	}
 	return f
 }

@@ -63,9 +63,7 @@ func Downloads(ctx context.Context, h *host.Host) error {
 func (a artifact) targets() []string {
 	out := slices.Collect(maps.Values(a.Files))
 	if a.Dir != "" {
-		for _, p := range neededPlugins() {
-			out = append(out, path.Join(a.Dir, p))
-		}
+		out = append(out, lists.Map(neededPlugins(), func(p string) string { return path.Join(a.Dir, p) })...)
 	}
 	if a.File != "" {
 		out = append(out, a.File)

@@ -11,6 +11,7 @@ import (
 	"slices"
 
 	"yunion.io/x/ocadm/internal/exec"
+	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/phases/host"
 )
 
@@ -20,12 +21,9 @@ type Brought struct{ Files, Images []string }
 // Installed returns what another node would need to be like this one, except ocadm's own image and other people's programs and images. If containerd does
 // not answer, every image counts as present: then Export fails, rather than produce a depot without images that looks complete.
 func Installed(ctx context.Context, h *host.Host) Brought {
-	var b Brought
-	for _, e := range h.Ledger.Created(host.KindFile) {
-		if target(e.Name) == e.Name && h.Files.Exists(e.Name) {
-			b.Files = append(b.Files, e.Name)
-		}
-	}
+	b := Brought{Files: lists.Pick(h.Ledger.Created(host.KindFile), func(e host.Entry) (string, bool) {
+		return e.Name, target(e.Name) == e.Name && h.Files.Exists(e.Name)
+	})}
 	have := PresentImages(ctx, h)
 	for _, e := range h.Ledger.Created(host.KindImage) {
 		own := h.Config.PacksOperator() && path.Base(e.Name) == path.Base(h.Config.OperatorImage())

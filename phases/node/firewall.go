@@ -149,12 +149,8 @@ func missingOpenings(ctx context.Context, h *host.Host, controlPlane bool) ([]op
 		z := zoneOf(b)
 		return zone == byDefault || z != "" && z != zone // an administrator chose the other
 	})
-	var ports, interfaces []string
-	for _, p := range config.Ports(h.Config, controlPlane) {
-		if p.Reached {
-			ports = append(ports, p.String())
-		}
-	}
+	ports := lists.Pick(config.Ports(h.Config, controlPlane), func(p config.PortUse) (string, bool) { return p.String(), p.Reached })
+	var interfaces []string
 	if h.Config.Addons.CNI != "none" {
 		for _, i := range config.PodInterfaces() {
 			if z := zoneOf(i); z == "" || z == trustedZone { // an administrator chose any other zone

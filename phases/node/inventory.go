@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"yunion.io/x/ocadm/internal/depot"
+	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/phases/host"
 	"yunion.io/x/ocadm/phases/owned"
 )
@@ -69,20 +70,14 @@ func InventoryOf(ctx context.Context, h *host.Host) (Inventory, error) {
 
 // keeps lists what stays next to the things that are removed: people look for it by name.
 func keeps(h *host.Host, others []string) []string {
-	out := owned.Beside(h)
-	for _, e := range h.Ledger.Found(host.KindProgram) {
-		out = append(out, e.Name+", which existed before")
-	}
+	out := append(owned.Beside(h), lists.Map(h.Ledger.Found(host.KindProgram), func(e host.Entry) string { return e.Name + ", which existed before" })...)
 	switch {
 	case len(others) > 0:
 		out = append(out, fmt.Sprintf("%s, which contains containers or images of others (%s)", containerdData, strings.Join(others, ", ")))
 	case !ownContainerd(h) && h.Files.Exists(containerdData):
 		out = append(out, containerdData+", which ocadm shares with other programs")
 	}
-	for _, d := range append(volumeDirs(), "/opt/local-path-provisioner") {
-		if len(owned.Content(h, d)) > 0 {
-			out = append(out, d+", unless it is empty")
-		}
-	}
-	return out
+	return append(out, lists.Pick(append(volumeDirs(), "/opt/local-path-provisioner"), func(d string) (string, bool) {
+		return d + ", unless it is empty", len(owned.Content(h, d)) > 0
+	})...)
 }

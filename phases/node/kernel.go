@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/internal/workflow"
 	"yunion.io/x/ocadm/phases/host"
 )
@@ -116,11 +117,7 @@ func kernelFiles(h *host.Host) host.FileSet {
 func planKernel(_ context.Context, h *host.Host) ([]string, error) {
 	lines := kernelFiles(h).Todo(h)
 	kernel := h.Modules()
-	for _, m := range modules() {
-		if !kernel.Active(m) {
-			lines = append(lines, "load the kernel module "+m)
-		}
-	}
+	lines = append(lines, lists.Pick(modules(), func(m string) (string, bool) { return "load the kernel module " + m, !kernel.Active(m) })...)
 	for _, p := range parameters() {
 		if got, err := h.Files.Sysctl(p.name); err != nil && p.needed || err == nil && got != p.wanted(got) {
 			lines = append(lines, fmt.Sprintf("set %s = %s", p.name, p.wanted(got)))

@@ -174,12 +174,10 @@ func missingPrograms(h *host.Host) []string {
 		_, ok := theirs(h, p.name)
 		return p.name, !ok && needed(h, p.name) && !has[path.Join(binDir, p.name)]
 	})
-	for _, plugin := range neededPlugins() {
-		if file := path.Join(cniDir, plugin); !has[file] && !h.Files.Exists(file) {
-			missing = append(missing, file)
-		}
-	}
-	return missing
+	return append(missing, lists.Pick(neededPlugins(), func(plugin string) (string, bool) {
+		file := path.Join(cniDir, plugin)
+		return file, !has[file] && !h.Files.Exists(file)
+	})...)
 }
 
 // needed reports whether a run installs or uses the program.

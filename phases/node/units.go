@@ -16,6 +16,7 @@ import (
 
 	"yunion.io/x/ocadm/internal/exec"
 	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/internal/workflow"
 	"yunion.io/x/ocadm/phases/host"
 	"yunion.io/x/ocadm/phases/kubernetes"
@@ -127,11 +128,7 @@ func planUnits(ctx context.Context, h *host.Host) ([]string, error) {
 		return nil, err
 	}
 	lines := files.Todo(h)
-	for _, name := range enable {
-		if !h.Enabled(ctx, name) {
-			lines = append(lines, "enable "+name)
-		}
-	}
+	lines = append(lines, lists.Pick(enable, func(name string) (string, bool) { return "enable " + name, !h.Enabled(ctx, name) })...)
 	if h.Ledger.Has(host.KindRestart, kubeletUnit) {
 		lines = append(lines, "let systemd read "+kubeletUnit)
 	}

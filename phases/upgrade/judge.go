@@ -39,12 +39,7 @@ type Work struct {
 
 // done reports whether nothing is left to do on a node.
 func (n Node) done(version string) bool {
-	return n.Kubelet == version && (!n.ControlPlane || n.podsAt(version))
-}
-
-// podsAt reports whether the control plane of a node has a version.
-func (n Node) podsAt(version string) bool {
-	return !slices.ContainsFunc(kubernetes.StaticPods()[1:], func(name string) bool { return n.StaticPods[name] != version })
+	return n.Kubelet == version && (!n.ControlPlane || len(podsLeft(n, version)) == 0)
 }
 
 // proxyBehind reports whether kube-proxy has another version. CoreDNS, which has its own versions, is upgraded together with it.

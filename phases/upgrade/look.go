@@ -21,6 +21,7 @@ import (
 
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/internal/kube"
+	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/phases/kubernetes"
 )
 
@@ -95,9 +96,7 @@ func Look(ctx context.Context, k client.Client, server *rest.Config, here string
 	if err := k.List(ctx, &pods); err != nil {
 		return out, fmt.Errorf("listing pods: %w", err)
 	}
-	for _, n := range nodes.Items {
-		out.Nodes = append(out.Nodes, nodeOf(n, pods.Items, here))
-	}
+	out.Nodes = lists.Map(nodes.Items, func(n corev1.Node) Node { return nodeOf(n, pods.Items, here) })
 	slices.SortFunc(out.Nodes, func(a, b Node) int {
 		return cmp.Or(rank(a)-rank(b), cmp.Compare(a.Name, b.Name))
 	})

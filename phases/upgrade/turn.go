@@ -19,6 +19,7 @@ import (
 
 	"yunion.io/x/ocadm/internal/etcd"
 	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/internal/wait"
 	"yunion.io/x/ocadm/internal/workflow"
 	"yunion.io/x/ocadm/phases/host"
@@ -156,11 +157,9 @@ func (u *Upgrade) othersWell(ctx context.Context, r workflow.Reporter) error {
 			if err != nil {
 				return false, "", err
 			}
-			for _, m := range all {
-				if !m.Answers {
-					why = append(why, "member "+m.Name+" of etcd does not answer")
-				}
-			}
+			why = append(why, lists.Pick(all, func(m etcd.Observed) (string, bool) {
+				return "member " + m.Name + " of etcd does not answer", !m.Answers
+			})...)
 		}
 		return len(why) == 0, strings.Join(why, ", "), nil
 	}, func(why string) { r.Waiting("the other control-plane nodes", why) })

@@ -93,10 +93,8 @@ func ControlPlaneSteps() []Step {
 				Need: func(h *host.Host) ([]string, error) { return kubernetes.WorkerImages(h.Config) }},
 		)),
 	}
-	pods := Step{Name: "static-pods", Short: "Replace the static pods of the control plane, one by one", Skip: committed}
-	for _, name := range kubernetes.StaticPods() {
-		pods.Phases = append(pods.Phases, podStep(name))
-	}
+	pods := Step{Name: "static-pods", Short: "Replace the static pods of the control plane, one by one", Skip: committed,
+		Phases: lists.Map(kubernetes.StaticPods(), podStep)}
 	return append(steps, elsewhereStep().Unless(committed), pods, commitStep().Unless(begun))
 }
 

@@ -16,6 +16,7 @@ import (
 	"strconv"
 	"strings"
 
+	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/internal/options"
 )
 
@@ -114,11 +115,7 @@ func add(t *options.File, name string, f *ast.Field) error {
 	if stored != key {
 		o.Stored = stored
 	}
-	for _, c := range strings.Split(tag.Get("choices"), "|") {
-		if c != "" {
-			o.Choices = append(o.Choices, c)
-		}
-	}
+	o.Choices = lists.Filter(strings.Split(tag.Get("choices"), "|"), func(c string) bool { return c != "" })
 	t.Options[key] = o
 	delete(t.Extra, key)
 	return nil
