@@ -287,6 +287,10 @@ func newTokenGenerate(a *app) *cobra.Command {
 	}
 }
 
+// noCluster returns the finding for a cluster that cannot be used: that of the API server if there is one.
 func noCluster(err error) error {
+	if err = kube.Explain(err); len(finding.Of(err)) > 0 {
+		return err
+	}
 	return finding.Errorf("OCA-4206", "No cluster is accessible", "run the command as root on a control-plane node, or give --kubeconfig FILE", "%w", err)
 }

@@ -4,6 +4,9 @@ package cmd
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"net/url"
 	"strings"
 	"testing"
 
@@ -14,6 +17,7 @@ import (
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/phases/config"
 	"yunion.io/x/ocadm/phases/host"
+	"yunion.io/x/ocadm/phases/kubernetes"
 	"yunion.io/x/ocadm/test/require"
 )
 
@@ -57,5 +61,20 @@ func TestTokenDryRun(t *testing.T) {
 	}
 	if _, secrets, err := createTokenHere(t, "--usages", "signing", "--print-join-command"); err == nil || len(secrets) > 0 {
 		t.Errorf("a join command with a token with which no machine joins: %v", err)
+	}
+}
+
+// An API server that does not answer is named, rather than etcd, which it lists, or the kubeconfig.
+func TestSilentAPIServer(t *testing.T) {
+	silent := fmt.Errorf("listing: %w", &url.Error{Op: "Get", URL: "https://192.0.2.1:6443/api", Err: context.DeadlineExceeded})
+	for want, list := range map[string][]error{
+		"OCA-4203": {noCluster(silent), kubernetes.EtcdUnwell(silent)}, "OCA-4206": {noCluster(errors.New("no such file"))},
+		"OCA-4136": {kubernetes.EtcdUnwell(errors.New("etcdserver: no leader"))},
+	} {
+		for _, err := range list {
+			if l := finding.Of(err); len(l) != 1 || l[0].Code != want {
+				t.Errorf("%v is not %s", l, want)
+			}
+		}
 	}
 }

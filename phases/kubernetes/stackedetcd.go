@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -22,6 +23,7 @@ import (
 
 	"yunion.io/x/ocadm/internal/etcd"
 	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/kube"
 	"yunion.io/x/ocadm/internal/wait"
 	"yunion.io/x/ocadm/internal/workflow"
 	"yunion.io/x/ocadm/phases/config"
@@ -165,8 +167,11 @@ func ObserveEtcd(ctx context.Context, open func(context.Context) (*etcd.Client, 
 	return c, all, nil
 }
 
-// EtcdUnwell returns the finding for an etcd that does not answer.
+// EtcdUnwell returns the finding for an etcd that does not answer, or for the API server, which lists its pods.
 func EtcdUnwell(err error) error {
+	if _, api := errors.AsType[*url.Error](err); api {
+		err = kube.Explain(err)
+	}
 	if len(finding.Of(err)) > 0 {
 		return err
 	}
