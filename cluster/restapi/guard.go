@@ -6,8 +6,8 @@ import (
 	"context"
 	"crypto/sha256"
 	"crypto/subtle"
-	"encoding/hex"
 	"errors"
+	"fmt"
 	"math"
 	"net"
 	"net/http"
@@ -96,8 +96,7 @@ func (s *server) guard(next http.Handler) http.Handler {
 			write(w, problem(http.StatusUnauthorized, "the request has no token"))
 			return
 		}
-		sum := sha256.Sum256([]byte(token))
-		name := hex.EncodeToString(sum[:])
+		name := fmt.Sprintf("%x", sha256.Sum256([]byte(token)))
 		for _, l := range count.of(name, r.RemoteAddr) {
 			if !l.Allow() {
 				w.Header().Set("Retry-After", strconv.Itoa(int(math.Ceil(1/float64(l.Limit())))))

@@ -16,6 +16,7 @@ import (
 	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/operatorctl/archive"
 	"yunion.io/x/ocadm/operatorctl/catalog"
+	"yunion.io/x/ocadm/operatorctl/component"
 )
 
 // views registers what the page shows in addition to the resources.
@@ -54,10 +55,7 @@ type Component struct {
 }
 
 func withNeeds(states []v1alpha1.ComponentStatus) []Component {
-	after := map[string][]string{}
-	for _, c := range catalog.All() {
-		after[c.Name] = c.After
-	}
+	after := lists.Index(catalog.All(), func(c component.Component) (string, []string) { return c.Name, c.After })
 	return lists.Map(states, func(s v1alpha1.ComponentStatus) Component { return Component{s, after[s.Name]} })
 }
 

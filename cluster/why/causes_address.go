@@ -84,11 +84,9 @@ func (f *facts) addressTwice() []Hit {
 		if v.Here {
 			on = append(on, m.Node+" has "+v.Address)
 		}
-		for _, c := range v.Others {
-			if c.Peer != "" {
-				on = append(on, fmt.Sprintf("the control-plane node %s (MAC address %s) answers for %s", c.Peer, c.MAC, v.Address))
-			}
-		}
+		on = append(on, lists.Pick(v.Others, func(c Claimant) (string, bool) {
+			return fmt.Sprintf("the control-plane node %s (MAC address %s) answers for %s", c.Peer, c.MAC, v.Address), c.Peer != ""
+		})...)
 		if len(on) < 2 {
 			return nil
 		}

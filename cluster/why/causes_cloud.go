@@ -17,6 +17,7 @@ import (
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/internal/agentlog"
 	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/lists"
 )
 
 // seenDelay is how long the operator may take to notice a change of the cloud.
@@ -47,13 +48,13 @@ func operatorCauses() []Cause {
 		{ID: "operator-down", Code: "OCA-7532", Layer: Symptom, Title: "The operator does not run", What: "Pod ${pod} of the operator does not run",
 			Why: "it is not ready", Next: "kubectl -n ${namespace} logs ${pod} --previous",
 			When: func(f *facts) []Hit {
-				var out []Hit
-				if pods := f.operatorPods(); f.allUnwell(pods) {
-					for _, p := range pods {
-						out = append(out, Hit{On: podSubject(p), Via: []Subject{operator}, Evidence: []string{f.podLine(p)}})
-					}
+				pods := f.operatorPods()
+				if !f.allUnwell(pods) {
+					return nil
 				}
-				return out
+				return lists.Map(pods, func(p *corev1.Pod) Hit {
+					return Hit{On: podSubject(p), Via: []Subject{operator}, Evidence: []string{f.podLine(p)}}
+				})
 			}},
 		{ID: "operator-behind", Code: "OCA-7533", Layer: Operator, Title: "The operator has not seen the latest change",
 			Why:  "it hangs, or is not allowed to read the cloud; otherwise it would respond within seconds",

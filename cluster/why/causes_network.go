@@ -26,10 +26,7 @@ func networkCauses() []Cause {
 				if !f.allUnwell(pods) {
 					return nil
 				}
-				h := Hit{On: dns}
-				for _, p := range pods {
-					h.Evidence = append(h.Evidence, f.podLine(p))
-				}
+				h := Hit{On: dns, Evidence: lists.Map(pods, f.podLine)}
 				for _, t := range f.texts {
 					if cannotResolve.MatchString(t.Line) {
 						h.Via = append(h.Via, t.On)

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 
+	corev1 "k8s.io/api/core/v1"
+
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/internal/lists"
@@ -53,14 +55,9 @@ var parts = []Subject{operator, controlPlane, database, dns, identity}
 func (s *Snapshot) Names() []string {
 	out := lists.Map(parts, func(p Subject) string { return string(p) })
 	if s.Cloud != nil {
-		for _, c := range s.Cloud.Status.Components {
-			out = append(out, c.Name)
-		}
+		out = append(out, lists.Map(s.Cloud.Status.Components, func(c v1alpha1.ComponentStatus) string { return c.Name })...)
 	}
-	for _, n := range s.Nodes {
-		out = append(out, n.Name)
-	}
-	return out
+	return append(out, lists.Map(s.Nodes, func(n corev1.Node) string { return n.Name })...)
 }
 
 // Diagnose finds the cause of a problem with a component or a node; "" means the cloud and all its dependencies. ok is false for an unknown name.

@@ -13,6 +13,8 @@ import (
 	"strings"
 
 	"k8s.io/apimachinery/pkg/api/resource"
+
+	"yunion.io/x/ocadm/internal/lists"
 )
 
 // HashAnnotation holds the hash of the object as last applied. Together with Holds it makes the comparison exact: the hash changes when we no longer
@@ -130,10 +132,7 @@ func holdsList(path, field string, desired, live []any) (bool, string) {
 }
 
 func holdsKeyed(path string, keys []string, desired, live []any) (bool, string) {
-	byKey := make(map[string]any, len(live))
-	for _, l := range live {
-		byKey[itemKey(keys, l)] = l
-	}
+	byKey := lists.Index(live, func(l any) (string, any) { return itemKey(keys, l), l })
 	for _, d := range desired {
 		k := itemKey(keys, d)
 		l, present := byKey[k]

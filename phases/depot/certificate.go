@@ -18,6 +18,7 @@ import (
 
 	"yunion.io/x/ocadm/internal/depot"
 	"yunion.io/x/ocadm/internal/kube"
+	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/internal/pki"
 	"yunion.io/x/ocadm/internal/wait"
 	"yunion.io/x/ocadm/internal/workflow"
@@ -147,10 +148,7 @@ func Readdressed(file, text string, replace func(string) string) (string, bool) 
 	changed := false
 	for i := range p.Spec.Containers {
 		c := &p.Spec.Containers[i]
-		args := make([]string, 0, len(c.Args))
-		for _, a := range c.Args {
-			args = append(args, replace(a))
-		}
+		args := lists.Map(c.Args, replace)
 		if c.Name == renewerName {
 			args = slices.Concat(c.Args, slices.DeleteFunc(args, func(a string) bool { return slices.Contains(c.Args, a) }))
 		}
@@ -191,11 +189,9 @@ func certificateNames(h *host.Host) []string {
 	list = append(list, c.Cluster.APIServerCertExtraSANs...)
 	if certs, err := pki.ParseCerts([]byte(h.Files.Text(pkiDir + "/apiserver.crt"))); err == nil {
 		services := strings.Split(kubernetes.EarlierConfig(h).Networking.ServiceSubnet, ",")
-		for _, name := range certs[0].DNSNames {
-			if name != "kubernetes" && !strings.HasPrefix(name, "kubernetes.default") {
-				list = append(list, name)
-			}
-		}
+		list = append(list, lists.Filter(certs[0].DNSNames, func(name string) bool {
+			return name != "kubernetes" && !strings.HasPrefix(name, "kubernetes.default")
+		})...)
 		for _, ip := range certs[0].IPAddresses {
 			if !within(ip.String(), services) {
 				list = append(list, ip.String())

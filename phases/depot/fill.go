@@ -5,9 +5,9 @@ package depot
 import (
 	"context"
 	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"path"
 
@@ -51,8 +51,7 @@ func bundleName(h *host.Host) string {
 	if err != nil {
 		panic(err) // plain values cannot fail
 	}
-	sum := sha256.Sum256(raw)
-	return "bundle-" + hex.EncodeToString(sum[:6])
+	return "bundle-" + fmt.Sprintf("%x", sha256.Sum256(raw))[:12]
 }
 
 // outstanding returns the roots that are missing or incomplete in the depot. Without a depot, these are all roots.

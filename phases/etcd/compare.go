@@ -10,6 +10,7 @@ import (
 
 	"yunion.io/x/ocadm/internal/dbpair"
 	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/lists"
 )
 
 // Preview compares the clouds in a snapshot with the present ones.
@@ -56,12 +57,7 @@ func (r *Restore) Preview(ctx context.Context) (Preview, error) {
 // compare has no side effects. known reports whether the present state is known.
 func compare(then, now contents, known bool) Preview {
 	p := Preview{Unreadable: then.unreadable}
-	keys := slices.Sorted(maps.Keys(then.clouds))
-	for _, key := range slices.Sorted(maps.Keys(now.clouds)) {
-		if _, there := then.clouds[key]; !there {
-			keys = append(keys, key)
-		}
-	}
+	keys := lists.Unique(append(slices.Sorted(maps.Keys(then.clouds)), slices.Sorted(maps.Keys(now.clouds))...))
 	for _, key := range keys {
 		var c CloudChange
 		if is, there := then.clouds[key]; there {

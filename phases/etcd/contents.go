@@ -51,8 +51,6 @@ type Cloud struct {
 	Database string `json:"database,omitempty"`
 }
 
-func (c Cloud) key() string { return c.Namespace + "/" + c.Name }
-
 func (c Cloud) String() string {
 	return fmt.Sprintf("version %s, release %d", cmp.Or(c.Version, "unknown"), c.Release)
 }
@@ -114,7 +112,7 @@ func (c *contents) add(key string, raw []byte) error {
 		if at := o.Spec.MySQL; at.Host != "" {
 			one.Database = net.JoinHostPort(at.Host, strconv.Itoa(cmp.Or(at.Port, 3306)))
 		}
-		c.clouds[one.key()] = one
+		c.clouds[one.Namespace+"/"+one.Name] = one
 	case strings.HasPrefix(key, operations):
 		var o object
 		if err := json.Unmarshal(raw, &o); err != nil {

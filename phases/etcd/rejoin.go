@@ -19,6 +19,7 @@ import (
 
 	"yunion.io/x/ocadm/internal/etcd"
 	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/internal/wait"
 	"yunion.io/x/ocadm/internal/workflow"
 	"yunion.io/x/ocadm/phases/host"
@@ -75,11 +76,9 @@ func PlanRejoin(ctx context.Context, h *host.Host, after string) (*Rejoin, error
 	if err != nil {
 		return nil, finding.Errorf("OCA-4152", "No other member of etcd answers", "if this is the only one: ocadm etcd restore; "+ofTwo, "%w", err)
 	}
-	for _, o := range all {
-		if o.Peer != m.PeerURL && o.Answers {
-			r.others = append(r.others, etcd.Member{Name: o.Name, ClientURL: o.Client, PeerURL: o.Peer})
-		}
-	}
+	r.others = lists.Pick(all, func(o etcd.Observed) (etcd.Member, bool) {
+		return etcd.Member{Name: o.Name, ClientURL: o.Client, PeerURL: o.Peer}, o.Peer != m.PeerURL && o.Answers
+	})
 	if slices.ContainsFunc(all, func(o etcd.Observed) bool { return o.Peer == m.PeerURL && !o.Learner && !o.Answers }) {
 		if err := r.replaceable(all); err != nil {
 			return nil, err

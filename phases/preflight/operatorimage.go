@@ -13,6 +13,7 @@ import (
 
 	"github.com/google/go-containerregistry/pkg/authn"
 	"github.com/google/go-containerregistry/pkg/name"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
 	appsv1 "k8s.io/api/apps/v1"
@@ -94,13 +95,8 @@ func published(ctx context.Context, image, credentials string) ([]string, error)
 	if err != nil {
 		return nil, err
 	}
-	var out []string
-	for _, one := range manifest.Manifests {
-		if one.Platform != nil && one.Platform.OS == "linux" {
-			out = append(out, one.Platform.Architecture)
-		}
-	}
-	return out, nil
+	linux := lists.Filter(manifest.Manifests, func(one v1.Descriptor) bool { return one.Platform != nil && one.Platform.OS == "linux" })
+	return lists.Map(linux, func(one v1.Descriptor) string { return one.Platform.Architecture }), nil
 }
 
 func noImage(c *config.Config, image string, err error) finding.Finding {

@@ -47,13 +47,10 @@ const checkTimeout = 3 * time.Second
 
 // Checks returns all checks, in the order in which their findings are shown. Add new checks here.
 func Checks() []Check {
-	all := MachineChecks()
-	for _, c := range ClusterChecks() {
-		if !slices.ContainsFunc(all, func(other Check) bool { return other.Name == c.Name }) {
-			all = append(all, c)
-		}
-	}
-	return all
+	machine := MachineChecks()
+	return append(machine, lists.Filter(ClusterChecks(), func(c Check) bool {
+		return !slices.ContainsFunc(machine, func(other Check) bool { return other.Name == c.Name })
+	})...)
 }
 
 // MachineChecks check the machine that init or join runs on.

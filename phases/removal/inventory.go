@@ -279,11 +279,9 @@ func nodeAt(name string, nodes []corev1.Node, all []etcd.Observed) string {
 // etcd finds the node's member by its name or, before it has one, by its address.
 func (i *Inventory) etcd(all []etcd.Observed) {
 	i.member = i.memberIn(all)
-	for _, m := range all {
-		if m.Name == "" && (i.member == nil || m.ID != i.member.ID) {
-			i.Nameless = append(i.Nameless, m.Node())
-		}
-	}
+	i.Nameless = lists.Pick(all, func(m etcd.Observed) (string, bool) {
+		return m.Node(), m.Name == "" && (i.member == nil || m.ID != i.member.ID)
+	})
 	if i.member == nil {
 		return
 	}

@@ -77,12 +77,11 @@ func mustStay(all []etcd.Observed, m *etcd.Observed) error {
 	if why == "" {
 		return nil
 	}
-	f := finding.New("OCA-4141", "The member "+m.Name+" of etcd cannot be removed", why,
-		"repair the other control-plane nodes first: ocadm ha status names them; if those nodes are lost, too: ocadm etcd restore --help")
-	for _, o := range all {
-		f.Evidence = append(f.Evidence, strings.TrimSpace(fmt.Sprintf("%s at %s: %s", o.Name, o.Peer, map[bool]string{true: "answers", false: o.Problem}[o.Answers])))
-	}
-	return f
+	return finding.New("OCA-4141", "The member "+m.Name+" of etcd cannot be removed", why,
+		"repair the other control-plane nodes first: ocadm ha status names them; if those nodes are lost, too: ocadm etcd restore --help").
+		With(lists.Map(all, func(o etcd.Observed) string {
+			return strings.TrimSpace(fmt.Sprintf("%s at %s: %s", o.Name, o.Peer, map[bool]string{true: "answers", false: o.Problem}[o.Answers]))
+		})...)
 }
 
 // lossStep makes sure that a machine whose kubelet does not answer is lost: otherwise pods of a StatefulSet might run twice.

@@ -8,11 +8,13 @@ import (
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"yunion.io/x/ocadm/cluster"
 	"yunion.io/x/ocadm/internal/kube"
+	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/internal/workflow"
 	"yunion.io/x/ocadm/phases/host"
 	"yunion.io/x/ocadm/phases/kubernetes"
@@ -52,12 +54,7 @@ func addOperator(ctx context.Context, k client.Client, every time.Duration, r wo
 		if err != nil || o.scaled() {
 			return err == nil, "", err
 		}
-		ready := 0
-		for _, n := range o.nodes {
-			if takesPods(n) && kube.NodeReady(&n) {
-				ready++
-			}
-		}
+		ready := len(lists.Filter(o.nodes, func(n corev1.Node) bool { return takesPods(n) && kube.NodeReady(&n) }))
 		if ready < operators {
 			return false, fmt.Sprintf("%d of %d control-plane nodes are Ready", ready, len(o.nodes)), nil
 		}

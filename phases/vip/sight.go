@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"yunion.io/x/ocadm/cluster/why"
+	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/internal/vip"
 	"yunion.io/x/ocadm/phases/host"
 	"yunion.io/x/ocadm/phases/kubernetes"
@@ -71,7 +72,7 @@ func (s *Status) SeeHolders(ctx context.Context, h *host.Host) {
 }
 
 func (s *Status) sees(see why.VirtualAddress, self string) {
-	var on, foreign []string
+	var on []string
 	for i := range s.Nodes {
 		n := &s.Nodes[i]
 		has := see.Here && n.Address == self || slices.ContainsFunc(see.Others, func(c why.Claimant) bool { return c.Peer != "" && c.Peer == n.Address })
@@ -79,11 +80,9 @@ func (s *Status) sees(see why.VirtualAddress, self string) {
 			on = append(on, n.Name)
 		}
 	}
-	for _, c := range see.Others {
-		if !slices.ContainsFunc(s.Nodes, func(n NodeStatus) bool { return c.Peer != "" && c.Peer == n.Address }) {
-			foreign = append(foreign, c.MAC)
-		}
-	}
+	foreign := lists.Pick(see.Others, func(c why.Claimant) (string, bool) {
+		return c.MAC, !slices.ContainsFunc(s.Nodes, func(n NodeStatus) bool { return c.Peer != "" && c.Peer == n.Address })
+	})
 	problem := func(format string, args ...any) { s.Problems = append(s.Problems, fmt.Sprintf(format, args...)) }
 	switch {
 	case s.Holder == "" && see.Unseen != "":

@@ -86,9 +86,9 @@ func Look(ctx context.Context, h *host.Host, k client.Client) (Status, error) {
 	if err != nil {
 		return out, err
 	}
-	for _, n := range nodes {
-		out.Nodes = append(out.Nodes, statusOf(ctx, n, members, out.Holder, cmp.Or(ports[n.Name], h.Config.Node.BindPort)))
-	}
+	out.Nodes = lists.Map(nodes, func(n corev1.Node) NodeStatus {
+		return statusOf(ctx, n, members, out.Holder, cmp.Or(ports[n.Name], h.Config.Node.BindPort))
+	})
 	slices.SortFunc(out.Nodes, func(a, b NodeStatus) int { return cmp.Compare(a.Name, b.Name) })
 	out.judge(members)
 	if s.Other.Address != "" {

@@ -17,6 +17,7 @@ import (
 	kubeletv1beta1 "k8s.io/kubelet/config/v1beta1"
 
 	"yunion.io/x/ocadm/cluster/why"
+	"yunion.io/x/ocadm/internal/lists"
 )
 
 const (
@@ -61,11 +62,7 @@ func (g *gathering) inside(ctx context.Context) {
 		each(func() { logs[i] = g.logs(ctx, &g.s.Pods[i]) })
 	}
 	all.Wait()
-	for _, m := range machines {
-		if len(m.Journals) > 0 {
-			g.s.Machines = append(g.s.Machines, m)
-		}
-	}
+	g.s.Machines = append(g.s.Machines, lists.Filter(machines, func(m why.Machine) bool { return len(m.Journals) > 0 })...)
 	g.s.Logs = append(g.s.Logs, slices.Concat(logs...)...)
 	g.s.Disks = append(g.s.Disks, slices.Concat(disks...)...)
 	slices.Sort(g.s.Missing)
