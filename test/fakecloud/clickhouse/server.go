@@ -9,7 +9,6 @@ package clickhouse
 import (
 	"context"
 	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"net"
@@ -63,8 +62,7 @@ func Start(t testing.TB) *Server {
 }
 
 func digest(password string) string {
-	sum := sha256.Sum256([]byte(password))
-	return hex.EncodeToString(sum[:])
+	return fmt.Sprintf("%x", sha256.Sum256([]byte(password)))
 }
 
 // Addr returns its address, which Pause and Resume keep.

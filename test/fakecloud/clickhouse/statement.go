@@ -10,6 +10,8 @@ import (
 	"strings"
 
 	"github.com/ClickHouse/ch-go/proto"
+
+	"yunion.io/x/ocadm/internal/lists"
 )
 
 func exception(code int, format string, args ...any) *proto.Exception {
@@ -58,11 +60,7 @@ func forms() []form {
 }
 
 func column(name string, values []string) [][]string {
-	out := [][]string{{name}}
-	for _, v := range values {
-		out = append(out, []string{v})
-	}
-	return out
+	return append([][]string{{name}}, lists.Map(values, func(v string) []string { return []string{v} })...)
 }
 
 // Run executes a statement as an account and returns the column names and rows. Tests also use it to change the stored data.

@@ -76,13 +76,7 @@ func GetFor(ctx context.Context, name, kubernetes string, logf cache.Logf) (Buil
 
 // Names returns the names of all programs.
 func Names() []string {
-	var names []string
-	for _, m := range modules(version.Kubernetes) {
-		for _, p := range m.Programs {
-			names = append(names, p.Name)
-		}
-	}
-	return append(names, pauseName)
+	return append(slices.Concat(lists.Map(modules(version.Kubernetes), programNames)...), pauseName)
 }
 
 // Checkout returns the root of this repository, found from the working directory.

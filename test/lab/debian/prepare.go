@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"yunion.io/x/ocadm/internal/exec"
+	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/test/lab/cache"
 )
 
@@ -70,12 +71,7 @@ func Prepare(ctx context.Context, logf cache.Logf) error {
 }
 
 func missingPackages() []string {
-	var missing []string
-	for _, p := range hostPrograms {
-		if !inPath(p.program) {
-			missing = append(missing, p.pkg)
-		}
-	}
+	missing := lists.Pick(hostPrograms, func(p struct{ program, pkg string }) (string, bool) { return p.pkg, !inPath(p.program) })
 	for _, f := range hostFiles {
 		if _, err := os.Stat(f.file); err != nil {
 			missing = append(missing, f.pkg)
