@@ -71,11 +71,7 @@ func GatherAgents(ctx context.Context, c client.Reader, node string) (Agents, er
 	for _, p := range pods.Items {
 		if p.Spec.NodeName == node && slices.Contains(agents, p.Labels[v1alpha1.LabelComponent]) {
 			a.Pods = append(a.Pods, p)
-			for _, e := range events.Items {
-				if e.InvolvedObject.UID == p.UID {
-					a.Events = append(a.Events, e)
-				}
-			}
+			a.Events = append(a.Events, lists.Filter(events.Items, func(e corev1.Event) bool { return e.InvolvedObject.UID == p.UID })...)
 		}
 	}
 	return a, nil

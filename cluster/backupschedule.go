@@ -15,6 +15,7 @@ import (
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/internal/backup"
 	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/lists"
 )
 
 // Schedule configures the scheduled backups of a cloud. Nil and empty fields change nothing.
@@ -66,11 +67,7 @@ func (s Schedule) Apply(ctx context.Context, c client.Client) ([]string, error) 
 		set("keep", int64(*s.Keep))
 	}
 	if len(s.Recipients) > 0 {
-		var list []any
-		for _, r := range s.Recipients {
-			list = append(list, r)
-		}
-		set("recipients", list)
+		set("recipients", lists.Map(s.Recipients, func(r string) any { return r }))
 	}
 	if s.Dir != "" {
 		set("hostPath", s.Dir)

@@ -11,6 +11,7 @@ import (
 
 	"yunion.io/x/ocadm/internal/backup"
 	"yunion.io/x/ocadm/internal/kube"
+	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/operatorctl/archive"
 )
 
@@ -40,9 +41,7 @@ func Verify(ctx context.Context, c client.Client, key *client.ObjectKey, w backu
 	out := Verified{Info: info, Images: contents.Manifest.Images}
 	out.Header = contents.Header
 	out.Tables, out.Rows = contents.Manifest.Data.Count()
-	for _, o := range contents.Objects {
-		out.Objects = append(out.Objects, o.Kind+"/"+o.Name)
-	}
+	out.Objects = lists.Map(contents.Objects, func(o backup.Object) string { return o.Kind + "/" + o.Name })
 	if key != nil {
 		now := time.Now().UTC().Truncate(time.Second)
 		out.Proven, out.Problem = &now, ""

@@ -110,10 +110,7 @@ func (r ComponentRef) chosen(live *unstructured.Unstructured, key string) bool {
 	if managed := live.GetManagedFields(); !there || len(managed) == 0 {
 		return there
 	}
-	var path fieldpath.Path
-	for _, name := range r.path(key) {
-		path = append(path, fieldpath.PathElement{FieldName: &name})
-	}
+	path := fieldpath.Path(lists.Map(r.path(key), func(name string) fieldpath.PathElement { return fieldpath.PathElement{FieldName: &name} }))
 	return slices.ContainsFunc(live.GetManagedFields(), func(m metav1.ManagedFieldsEntry) bool {
 		set := &fieldpath.Set{}
 		return m.Manager != v1alpha1.ManagerDefaults && m.Manager != v1alpha1.ManagerEarlier && m.FieldsV1 != nil &&

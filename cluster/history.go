@@ -19,6 +19,7 @@ import (
 	"yunion.io/x/ocadm/internal/backup"
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/internal/kube"
+	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/operatorctl/archive"
 	"yunion.io/x/ocadm/operatorctl/reconcile"
 	"yunion.io/x/ocadm/operatorctl/release"
@@ -93,9 +94,7 @@ func Released(ctx context.Context, c client.Client) ([]map[string]any, error) {
 		if err != nil {
 			return nil, err
 		}
-		for _, o := range r.Objects {
-			out = append(out, o.Content)
-		}
+		out = append(out, lists.Map(r.Objects, func(o release.Object) map[string]any { return o.Content })...)
 	}
 	return out, nil
 }

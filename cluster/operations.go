@@ -19,6 +19,7 @@ import (
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/internal/kube"
+	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/operatorctl/operation"
 )
 
@@ -224,17 +225,10 @@ func Outcome(o *Operation) error {
 	}
 	f := finding.New("OCA-7057", fmt.Sprintf("%s %s: %s", o.Spec.Action, o.Name, o.Status.Phase), brief(o, o.Status.Message),
 		"ocadm operation show "+o.Name+"; ocadm operation logs "+o.Name)
-	var all finding.List
-	for _, one := range o.Status.Findings {
-		if !one.Warning {
-			all = append(all, finding.New(one.Code, one.What, one.Cause, one.Remedy))
-		}
-	}
+	all := operation.ErrorsIn(o.Status.Findings)
 	if len(all) > 0 && (o.Status.Phase == v1alpha1.OperationFailed || o.Status.Phase == v1alpha1.OperationCancelled) {
 		return all
 	}
-	for _, one := range all {
-		f.Evidence = append(f.Evidence, one.Code+" "+one.Error())
-	}
+	f.Evidence = lists.Map(all, func(one finding.Finding) string { return one.Code + " " + one.Error() })
 	return f
 }

@@ -10,6 +10,7 @@ import (
 
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/lists"
 )
 
 // OperationTree draws an operation: its state, its plan, and each step with its time, progress and evidence. now is used for the times of running
@@ -23,16 +24,10 @@ func OperationTree(o *Operation, now time.Time) []string {
 		}
 		root.text += " (" + end.Sub(o.Status.Start.Time).Round(time.Second).String() + ")"
 	}
-	for _, line := range o.Status.Plan {
-		root.below = append(root.below, node{text: "plan: " + line})
-	}
+	root.below = lists.Map(o.Status.Plan, func(line string) node { return node{text: "plan: " + line} })
 	for _, s := range o.Status.Steps {
 		s.Message = brief(o, s.Message)
-		n := node{text: stepLine(s, now)}
-		for _, line := range s.Evidence {
-			n.below = append(n.below, node{text: line})
-		}
-		root.below = append(root.below, n)
+		root.below = append(root.below, node{text: stepLine(s, now), below: lists.Map(s.Evidence, leaf)})
 	}
 	for _, f := range o.Status.Findings {
 		severity := "error"
@@ -142,9 +137,7 @@ func OperationChanges(before, after *Operation) []string {
 	phase := v1alpha1.OperationPhase("")
 	if before != nil {
 		phase = before.Status.Phase
-		for _, s := range before.Status.Steps {
-			was[s.Name] = s
-		}
+		was = lists.Index(before.Status.Steps, func(s v1alpha1.OperationStep) (string, v1alpha1.OperationStep) { return s.Name, s })
 	}
 	if after.Status.Phase != phase {
 		out = append(out, operationHeadline(after))
@@ -152,9 +145,8 @@ func OperationChanges(before, after *Operation) []string {
 	for _, s := range after.Status.Steps {
 		old := was[s.Name]
 		s.Message, old.Message = brief(after, s.Message), brief(after, old.Message)
-		for _, line := range s.Evidence[min(len(old.Evidence), len(s.Evidence)):] {
-			out = append(out, s.Name+": "+line)
-		}
+		more := s.Evidence[min(len(old.Evidence), len(s.Evidence)):]
+		out = append(out, lists.Map(more, func(line string) string { return s.Name + ": " + line })...)
 		switch {
 		case s.State == old.State && s.Message == old.Message, s.State == v1alpha1.StepPending:
 		case s.State == v1alpha1.StepRunning && s.Message != "":

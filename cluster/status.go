@@ -17,6 +17,7 @@ import (
 
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/operatorctl/status"
 )
 
@@ -210,13 +211,8 @@ func (s Status) Counts() (available, all int) {
 }
 
 // Idle returns how many components have no node to run on.
-func (s Status) Idle() (n int) {
-	for _, c := range s.Components {
-		if c.State == v1alpha1.Idle {
-			n++
-		}
-	}
-	return n
+func (s Status) Idle() int {
+	return len(lists.Filter(s.Components, func(c v1alpha1.ComponentStatus) bool { return c.State == v1alpha1.Idle }))
 }
 
 // Why explains in one line why a component is in its state.

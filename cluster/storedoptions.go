@@ -13,6 +13,7 @@ import (
 
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/internal/identity"
+	"yunion.io/x/ocadm/internal/lists"
 )
 
 // commonService is the record of the options that all services share.
@@ -50,10 +51,7 @@ func identityOf(ctx context.Context, c client.Client, cloud client.ObjectKey) (*
 	if err != nil {
 		return nil, err
 	}
-	login := map[string]string{}
-	for _, v := range vars {
-		login[v.Name] = v.Value
-	}
+	login := lists.Index(vars, func(v Variable) (string, string) { return v.Name, v.Value })
 	certs := &corev1.Secret{}
 	if err := c.Get(ctx, client.ObjectKey{Namespace: cloud.Namespace, Name: cloud.Name + "-" + v1alpha1.SecretCerts}, certs); err != nil {
 		return nil, fmt.Errorf("reading the certificates of cloud %s: %w", cloud, err)

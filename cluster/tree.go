@@ -19,17 +19,13 @@ type node struct {
 	below []node
 }
 
+func leaf(text string) node { return node{text: text} }
+
 // Tree draws the cloud: its overall facts, each unsettled component with what it waits for, and the names of the others. Degraded components come
 // first. Components in the same state for the same reason share a line. now is used for the ages.
 func (s Status) Tree(now time.Time) []string {
-	root := node{text: s.headline()}
-	for _, fact := range s.facts() {
-		root.below = append(root.below, node{text: fact})
-	}
-	by := map[string]v1alpha1.ComponentStatus{}
-	for _, c := range s.Components {
-		by[c.Name] = c
-	}
+	root := node{text: s.headline(), below: lists.Map(s.facts(), leaf)}
+	by := lists.Index(s.Components, func(c v1alpha1.ComponentStatus) (string, v1alpha1.ComponentStatus) { return c.Name, c })
 	for _, alike := range s.unsettled() {
 		first := alike[0]
 		n := node{text: some(alike) + ": " + condition(alike, now)}
@@ -119,12 +115,7 @@ func (s Status) facts() (list []string) {
 	add("paused", s.Paused)
 	add("fields ignored", s.Ignored)
 	_, all := s.Counts()
-	outdated := 0
-	for _, c := range s.Components {
-		if c.Outdated {
-			outdated++
-		}
-	}
+	outdated := len(lists.Filter(s.Components, func(c v1alpha1.ComponentStatus) bool { return c.Outdated }))
 	progress := ""
 	switch moves := s.Running != "" && s.Running != s.Version; {
 	case moves && outdated > 0:

@@ -15,6 +15,7 @@ import (
 
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/lists"
 )
 
 // correctionDelay is how long a wait continues once only an invalid option blocks the cloud: the user may just have corrected it, and the operator
@@ -36,9 +37,7 @@ func (w *uncorrected) look(u *unstructured.Unstructured, s Status) {
 	seen, _, _ := unstructured.NestedInt64(u.Object, "status", "observedGeneration")
 	var names []string
 	if seen >= u.GetGeneration() {
-		for _, c := range s.uncorrected() {
-			names = append(names, c.Name)
-		}
+		names = lists.Map(s.uncorrected(), func(c v1alpha1.ComponentStatus) string { return c.Name })
 	}
 	if w.timer != nil && slices.Equal(names, w.names) {
 		return

@@ -5,7 +5,6 @@ package fleet
 import (
 	"context"
 	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -119,8 +118,7 @@ func (f *Fleet) authority() (string, error) {
 		return "", fmt.Errorf("reading the kubeconfig of the fleet: %w", err)
 	}
 	for _, c := range kc.Clusters {
-		sum := sha256.Sum256(c.CertificateAuthorityData)
-		return hex.EncodeToString(sum[:]), nil
+		return fmt.Sprintf("%x", sha256.Sum256(c.CertificateAuthorityData)), nil
 	}
 	return "", nil
 }

@@ -16,6 +16,7 @@ import (
 
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/internal/ssh"
 	"yunion.io/x/ocadm/internal/workflow"
 	"yunion.io/x/ocadm/operatorctl/machine"
@@ -217,12 +218,8 @@ func (n *node) compared(list finding.List) {
 
 // ways tests the connections between all machines that answered, if one of them is to join.
 func (f *Fleet) ways(ctx context.Context) error {
-	var members []pairs.Member
-	for _, n := range f.nodes {
-		if n.err == nil && n.held == "" && n.facts != nil {
-			members = append(members, n.member())
-		}
-	}
+	answered := lists.Filter(f.nodes, func(n *node) bool { return n.err == nil && n.held == "" && n.facts != nil })
+	members := lists.Map(answered, (*node).member)
 	run := make([]byte, 8) //nolint:mnd // enough to distinguish runs
 	if _, err := rand.Read(run); err != nil {
 		return err

@@ -5,7 +5,6 @@ package fleet
 import (
 	"context"
 	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -244,8 +243,7 @@ func (n *node) digest() string {
 	if err != nil { // the values came from JSON
 		return fmt.Sprint(err)
 	}
-	sum := sha256.Sum256(text)
-	return hex.EncodeToString(sum[:8])
+	return fmt.Sprintf("%x", sha256.Sum256(text))[:16]
 }
 
 // withoutSecrets returns a copy of init's settings without secrets.

@@ -65,7 +65,7 @@ func reportsAll(look runStep) runStep {
 // withEarlier adds the findings of the first step to those of the second.
 func withEarlier(find runStep) runStep {
 	return func(ctx context.Context, r *Run, report workflow.Reporter) error {
-		earlier := earlierFindings(r.Status().Findings)
+		earlier := ErrorsIn(r.Status().Findings)
 		err := find(ctx, r, report)
 		if more := finding.Of(err); len(earlier) > 0 && (err == nil || len(more) > 0) {
 			return append(earlier, more...).Err()
@@ -74,8 +74,8 @@ func withEarlier(find runStep) runStep {
 	}
 }
 
-// earlierFindings returns the errors that an earlier step left in the status.
-func earlierFindings(l []v1alpha1.OperationFinding) finding.List {
+// ErrorsIn returns the errors among the findings of a status.
+func ErrorsIn(l []v1alpha1.OperationFinding) finding.List {
 	return lists.Pick(l, func(f v1alpha1.OperationFinding) (finding.Finding, bool) {
 		return finding.New(f.Code, f.What, f.Cause, f.Remedy), !f.Warning
 	})

@@ -125,7 +125,7 @@ func save() Step {
 // copySet copies databases into a set. A set that a killed operator made is kept if it holds all of them. An incomplete one is made again, unless
 // databases were replaced since: then the copies go into another set.
 func (w databaseWork) copySet(ctx context.Context, set string, databases []string) (backup.Saved, error) {
-	for name, n := set, 2; ; name, n = numbered(set, n), n+1 {
+	for name, n := set, 2; ; name, n = fmt.Sprintf("%sv%d", set, n), n+1 { // f3v2 follows f3
 		was, there, err := w.vault.Read(ctx, name)
 		if err != nil {
 			return was, err

@@ -249,7 +249,7 @@ func (x *execution) revert(ctx context.Context) error {
 	_, err := x.runner(x.action.Revert).Run(ctx, x.run, workflow.Options{Stop: stop})
 	cause := x.run.Status().Cause
 	switch {
-	case err == nil && x.cancelled():
+	case err == nil && cause == errCancelled.Error(): // by a user, now or in an earlier process
 		return x.finish(ctx, v1alpha1.OperationCancelled, "cancelled; "+asBefore(x.run.Status()))
 	case err == nil:
 		return x.finish(ctx, v1alpha1.OperationReverted, cause+"; "+asBefore(x.run.Status()))
@@ -288,11 +288,6 @@ func asBefore(s v1alpha1.OnecloudOperationStatus) string {
 		text += fmt.Sprintf("; the databases of %s, which this operation created, were removed%s", strings.Join(d.Removed, ", "), removed)
 	}
 	return text
-}
-
-// cancelled reports whether a user cancelled the operation, now or in an earlier process.
-func (x *execution) cancelled() bool {
-	return x.run.Status().Cause == errCancelled.Error()
 }
 
 func (x *execution) runner(steps []Step) workflow.Runner[*Run] {

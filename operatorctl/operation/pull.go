@@ -297,9 +297,7 @@ func (p *puller) conclude(ctx context.Context) error {
 	p.report.Changed("images: %d, nodes: %d; pulled or checked: %d, reported by the nodes: %d", p.demand.images, p.demand.nodes,
 		count(p.all, pulled), p.demand.present)
 	parts := lists.Map(slices.Sorted(maps.Keys(p.demand.lost)), func(name string) string { return fmt.Sprintf("node %s is not Ready: %s", name, p.demand.lost[name]) })
-	for _, name := range slices.Sorted(maps.Keys(p.full)) {
-		parts = append(parts, fmt.Sprintf("node %s accepts no pod: %s", name, p.full[name]))
-	}
+	parts = append(parts, lists.Map(slices.Sorted(maps.Keys(p.full)), func(name string) string { return fmt.Sprintf("node %s accepts no pod: %s", name, p.full[name]) })...)
 	if len(parts) == 0 {
 		return nil
 	}

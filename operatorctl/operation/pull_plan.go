@@ -89,8 +89,8 @@ type demand struct {
 	// missing lists the images that a node may lack, by node; policies is the pull policy of each image.
 	missing  map[string][]string
 	policies map[string]corev1.PullPolicy
-	// secrets are the names of the Secrets with registry logins.
-	secrets []string
+	// secrets are the Secrets with registry logins.
+	secrets []corev1.LocalObjectReference
 	// images and nodes count what the release runs, and where; present counts the pairs of an image and a node that need no pull.
 	images, nodes, present int
 	// lost are the nodes that are not Ready, with the reason: their images are not pulled.
@@ -111,11 +111,7 @@ func demandOf(all []runs, nodes []corev1.Node) demand {
 				wanted[c.Image] = stricter(wanted[c.Image], c.ImagePullPolicy)
 				d.policies[c.Image] = stricter(d.policies[c.Image], c.ImagePullPolicy)
 			}
-			for _, s := range r.spec.ImagePullSecrets {
-				if !slices.Contains(d.secrets, s.Name) {
-					d.secrets = append(d.secrets, s.Name)
-				}
-			}
+			d.secrets = lists.Unique(append(d.secrets, r.spec.ImagePullSecrets...))
 		}
 		if len(wanted) == 0 {
 			continue
@@ -134,7 +130,7 @@ func demandOf(all []runs, nodes []corev1.Node) demand {
 		}
 	}
 	d.images = len(d.policies)
-	slices.Sort(d.secrets)
+	slices.SortFunc(d.secrets, func(a, b corev1.LocalObjectReference) int { return cmp.Compare(a.Name, b.Name) })
 	return d
 }
 
@@ -187,9 +183,7 @@ func (b *batch) pod(o *v1alpha1.OnecloudOperation, d demand) *corev1.Pod {
 	}}
 	p.GenerateName, p.Name = p.Name, ""
 	p.Labels = map[string]string{labelPull: o.Name, v1alpha1.LabelOperationCloud: o.Spec.Cloud}
-	for _, s := range d.secrets {
-		p.Spec.ImagePullSecrets = append(p.Spec.ImagePullSecrets, corev1.LocalObjectReference{Name: s})
-	}
+	p.Spec.ImagePullSecrets = d.secrets
 	for i, image := range b.images {
 		if b.answers[image].over() {
 			continue

@@ -75,7 +75,7 @@ func TestDemand(t *testing.T) {
 	if diff := cmp.Diff(map[string]string{"gone": "kubelet stopped posting node status"}, d.lost); diff != "" {
 		t.Error(diff)
 	}
-	if d.images != 4 || d.nodes != 4 || d.present != 1 || !slices.Equal(d.secrets, []string{"login"}) {
+	if d.images != 4 || d.nodes != 4 || d.present != 1 || !slices.Equal(d.secrets, []corev1.LocalObjectReference{{Name: "login"}}) {
 		t.Errorf("%+v", d)
 	}
 }
@@ -106,7 +106,7 @@ func TestPodsOfRelease(t *testing.T) {
 }
 
 func TestBatches(t *testing.T) {
-	d := demand{missing: map[string][]string{"a": {"1", "2", "3", "4", "5", "6"}, "b": {"1"}}, policies: map[string]corev1.PullPolicy{"1": corev1.PullNever}, secrets: []string{"s"}}
+	d := demand{missing: map[string][]string{"a": {"1", "2", "3", "4", "5", "6"}, "b": {"1"}}, policies: map[string]corev1.PullPolicy{"1": corev1.PullNever}, secrets: []corev1.LocalObjectReference{{Name: "s"}}}
 	var got []string
 	for _, b := range d.batches() {
 		got = append(got, b.node+strings.Join(b.images, ""))

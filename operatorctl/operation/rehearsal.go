@@ -152,12 +152,7 @@ func (h *rehearsal) run(ctx context.Context) (err error) {
 
 // copy fills scratch databases with those of the subjects as they are at one moment, and creates an account that may only use these.
 func (h *rehearsal) copy(ctx context.Context) error {
-	var names []string
-	for _, s := range h.subjects {
-		if s.skip == "" {
-			names = append(names, s.databases...)
-		}
-	}
+	names := slices.Concat(lists.Pick(h.subjects, func(s subject) ([]string, bool) { return s.databases, s.skip == "" })...)
 	bytes, err := h.admin.CopySize(ctx, names...)
 	if err == nil {
 		err = h.admin.Fit(ctx, "copying the databases", bytes)

@@ -31,11 +31,8 @@ type source struct {
 	databases []string
 }
 
-// forwardSet returns the name of the set with what a rollback replaced. numbered names further ones.
+// forwardSet returns the name of the set with what a rollback replaced.
 func forwardSet(release int) string { return fmt.Sprintf("f%d", release) }
-
-// numbered names a further set: f3v2 follows f3.
-func numbered(set string, n int) string { return fmt.Sprintf("%sv%d", set, n) }
 
 // isOf reports whether a set has a name, or is a further one of it.
 func isOf(set, name string) bool { return set == name || strings.HasPrefix(set, name+"v") }
@@ -242,11 +239,7 @@ func (m mover) stop(ctx context.Context, components []string) error {
 	ctx, cancel := context.WithTimeout(ctx, stopTimeout)
 	defer cancel()
 	err := m.steer(ctx, func(now *v1alpha1.Rollout) {
-		for _, c := range components {
-			if !slices.Contains(now.Stopped, c) {
-				now.Stopped = append(now.Stopped, c)
-			}
-		}
+		now.Stopped = lists.Unique(append(now.Stopped, components...))
 		slices.Sort(now.Stopped)
 	})
 	if err != nil {

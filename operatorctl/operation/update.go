@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/jsonmergepatch"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/operatorctl/component"
 	"yunion.io/x/ocadm/operatorctl/reconcile"
 )
@@ -144,10 +145,7 @@ var waveNames = []string{"identity", "region", "services", "agents"}
 // waves returns the components of each wave: identity and region with their dependencies, the rest, and last what runs on compute nodes. No component is
 // in an earlier wave than one that it comes after. It is pure.
 func waves(components []component.Component) []v1alpha1.Wave {
-	all := map[string]component.Component{}
-	for _, c := range components {
-		all[c.Name] = c
-	}
+	all := lists.Index(components, func(c component.Component) (string, component.Component) { return c.Name, c })
 	of := map[string]int{}
 	var need func(name string, wave int)
 	need = func(name string, wave int) {
