@@ -19,6 +19,7 @@ import (
 	"yunion.io/x/ocadm/internal/dbpair"
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/internal/kube"
+	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/internal/pki"
 	"yunion.io/x/ocadm/phases/config"
 	"yunion.io/x/ocadm/phases/host"
@@ -137,9 +138,9 @@ func ensurePairObjects(ctx context.Context, c client.Client, namespace string) (
 		ObjectMeta: named(namespace, dbpair.SecretName), Type: corev1.SecretTypeOpaque,
 		Data: map[string][]byte{keyPassword: []byte(rand.Text()), keyAuthority: ca.CertPEM(), keyAuthorityKey: key},
 	}}
-	for _, s := range dbpair.Servers() {
-		objs = append(objs, &coordinationv1.Lease{ObjectMeta: named(namespace, dbpair.MemberName(s))})
-	}
+	objs = append(objs, lists.Map(dbpair.Servers(), func(s string) client.Object {
+		return &coordinationv1.Lease{ObjectMeta: named(namespace, dbpair.MemberName(s))}
+	})...)
 	state := &corev1.ConfigMap{ObjectMeta: named(namespace, dbpair.StateName)}
 	state.Labels = map[string]string{v1alpha1.LabelManagedBy: v1alpha1.ValueManagedBy} // the operator caches only labelled objects
 	objs = append(objs, state)

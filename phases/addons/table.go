@@ -3,12 +3,15 @@
 package addons
 
 import (
+	"net/netip"
+
 	appsv1 "k8s.io/api/apps/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"yunion.io/x/ocadm/internal/images"
+	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/phases/config"
 )
 
@@ -23,10 +26,7 @@ func flannel() Addon {
 				return nil, err
 			}
 			pods, err := config.CIDRs(c.Cluster.PodNetworkCIDR)
-			network := map[bool]string{}
-			for _, p := range pods {
-				network[p.Addr().Is4()] = p.String()
-			}
+			network := lists.Index(pods, func(p netip.Prefix) (bool, string) { return p.Addr().Is4(), p.String() })
 			return map[string]any{
 				"Image": image["flannel"], "PluginImage": image["flannel-cni-plugin"],
 				"IPv4": network[true], "IPv6": network[false], "NFTables": c.Cluster.ProxyMode != config.ProxyIPTables,

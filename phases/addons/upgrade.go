@@ -142,9 +142,7 @@ func (i *Installed) compare(ctx context.Context, c client.Client, cfg *config.Co
 		return err
 	}
 	set, err := kube.Diff(ctx, c, kube.FieldManager, i.objects...)
-	for _, change := range set.Changed() {
-		i.Changes = append(i.Changes, change.Planned())
-	}
+	i.Changes = lists.Map(set.Changed(), kube.Change.Planned)
 	return err
 }
 

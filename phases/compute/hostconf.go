@@ -18,6 +18,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/internal/workflow"
 	"yunion.io/x/ocadm/phases/host"
 	"yunion.io/x/ocadm/templates/nodefiles"
@@ -77,11 +78,7 @@ func hostConfValues(h *host.Host) map[string]any {
 
 // list converts in to the type that a list read from a file has.
 func list(in []string) []any {
-	out := make([]any, len(in))
-	for i, s := range in {
-		out[i] = s
-	}
-	return out
+	return lists.Map(in, func(s string) any { return s })
 }
 
 // merged is a host.conf that contains the values ocadm wants.

@@ -183,12 +183,9 @@ func (t Trust) authorityFiles(h *host.Host) ([]authorityFile, error) {
 	if !IsControlPlane(h) {
 		return []authorityFile{{pkiDir + "/ca.crt", t.Certs[ClusterAuthority], 0o644}}, nil
 	}
-	var out []authorityFile
-	for _, name := range []string{ClusterAuthority, FrontProxyAuthority, EtcdAuthority} {
-		if t.Certs[name] != nil {
-			out = append(out, authorityFile{pkiDir + "/" + name + ".crt", t.Certs[name], 0o644}, authorityFile{pkiDir + "/" + name + ".key", t.Keys[name], 0o600})
-		}
-	}
+	out := slices.Concat(lists.Pick([]string{ClusterAuthority, FrontProxyAuthority, EtcdAuthority}, func(name string) ([]authorityFile, bool) {
+		return []authorityFile{{pkiDir + "/" + name + ".crt", t.Certs[name], 0o644}, {pkiDir + "/" + name + ".key", t.Keys[name], 0o600}}, t.Certs[name] != nil
+	})...)
 	signer := authorityFile{name: signerFile, mode: 0o644}
 	if !t.whole() {
 		first, err := parseCertificate(t.Certs[ClusterAuthority])

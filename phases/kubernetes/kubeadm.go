@@ -9,7 +9,6 @@ import (
 	"bytes"
 	"context"
 	"crypto/sha256"
-	"encoding/hex"
 	"fmt"
 	"regexp"
 	"slices"
@@ -18,6 +17,7 @@ import (
 
 	"yunion.io/x/ocadm/internal/exec"
 	"yunion.io/x/ocadm/internal/kube"
+	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/internal/wait"
 	"yunion.io/x/ocadm/internal/workflow"
 	"yunion.io/x/ocadm/phases/host"
@@ -48,9 +48,7 @@ type output interface {
 
 // making returns a phase that makes all of these.
 func making[T output](k kubeadmPhase, list []T) kubeadmPhase {
-	for _, o := range list {
-		k.writes = append(k.writes, o.files()...)
-	}
+	k.writes = append(k.writes, slices.Concat(lists.Map(list, T.files)...)...)
 	k.check = func(ctx context.Context, h *host.Host) (bool, error) {
 		for _, o := range list {
 			if ok, err := o.whole(ctx, h); !ok || err != nil {
@@ -209,8 +207,7 @@ func digestAs(h *host.Host, role Role, compute bool) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("rendering the patch of CoreDNS: %w", err)
 	}
-	sum := sha256.Sum256(bytes.Join([][]byte{doc, KubeletPatch(&c), dns}, []byte("\n---\n")))
-	return hex.EncodeToString(sum[:8]), nil
+	return fmt.Sprintf("%x", sha256.Sum256(bytes.Join([][]byte{doc, KubeletPatch(&c), dns}, []byte("\n---\n"))))[:16], nil
 }
 
 // finished reports whether a phase succeeded with the current configuration, and whether it succeeded with another one.

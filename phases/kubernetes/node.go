@@ -16,6 +16,7 @@ import (
 	"k8s.io/kubernetes/cmd/kubeadm/app/images"
 	"sigs.k8s.io/yaml"
 
+	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/phases/config"
 )
 
@@ -47,12 +48,7 @@ func NodeLabels(c *config.Config, role Role) []string {
 	add(role == ControlPlane || c.Node.AsController, "controller")
 	add(c.Node.EnableHostAgent, "host")
 	add(c.Node.Baremetal, "baremetal")
-	for _, l := range c.Node.Labels {
-		if !slices.Contains(labels, l) {
-			labels = append(labels, l)
-		}
-	}
-	return labels
+	return lists.Unique(append(labels, c.Node.Labels...))
 }
 
 func nodeRegistration(c *config.Config, role Role) kubeadmv1beta4.NodeRegistrationOptions {

@@ -198,10 +198,9 @@ func OpenOwnEtcd(ctx context.Context, h *host.Host, all bool) (*etcd.Client, err
 	if err != nil {
 		return nil, err
 	}
-	c.Members = nil
-	for _, o := range list {
-		c.Members = append(c.Members, etcd.Member{Name: o.Name, ClientURL: cmp.Or(o.Client, "https://unknown.invalid"), PeerURL: o.Peer})
-	}
+	c.Members = lists.Map(list, func(o etcd.Observed) etcd.Member {
+		return etcd.Member{Name: o.Name, ClientURL: cmp.Or(o.Client, "https://unknown.invalid"), PeerURL: o.Peer}
+	})
 	return etcd.Open(ctx, c)
 }
 

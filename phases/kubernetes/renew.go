@@ -184,9 +184,7 @@ func RenewSteps() []RenewStep {
 		RenewStep{Name: "kubelet", Short: "Renew the certificates of the kubelet", Run: renewKubelet}.Todo(
 			func(_ context.Context, n *Renewal) ([]string, error) { return n.lines(kindKubelet) }),
 	}
-	for _, pod := range StaticPods() {
-		steps = append(steps, takeStep(pod))
-	}
+	steps = append(steps, lists.Map(StaticPods(), takeStep)...)
 	return append(steps, nameStep(), RenewStep{Name: "finish", Short: "Record the end of the renewal", Timeout: time.Minute,
 		Skip: workflow.SkipIf("nothing was recorded", func(n *Renewal) bool { return n.Unattended }),
 		Plan: workflow.Says[*Renewal](),

@@ -23,6 +23,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"yunion.io/x/ocadm/internal/images"
+	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/internal/workflow"
 	"yunion.io/x/ocadm/phases/host"
 )
@@ -175,12 +176,7 @@ func keepInitialCluster(h *host.Host) error {
 	}
 	initial := func(a string) bool { return strings.HasPrefix(a, "--initial-cluster") }
 	args := slices.DeleteFunc(slices.Clone(staged.Spec.Containers[0].Command), initial)
-	for _, a := range now.Spec.Containers[0].Command {
-		if initial(a) {
-			args = append(args, a)
-		}
-	}
-	staged.Spec.Containers[0].Command = args
+	staged.Spec.Containers[0].Command = append(args, lists.Filter(now.Spec.Containers[0].Command, initial)...)
 	raw, err := yaml.Marshal(staged)
 	if err != nil {
 		return fmt.Errorf("writing the new manifest of etcd: %w", err)
@@ -243,9 +239,7 @@ func StagedImages(h *host.Host) (images []string, err error) {
 		if err != nil {
 			return nil, err
 		}
-		for _, c := range pod.Spec.Containers {
-			images = append(images, c.Image)
-		}
+		images = append(images, lists.Map(pod.Spec.Containers, func(c corev1.Container) string { return c.Image })...)
 	}
 	return images, nil
 }

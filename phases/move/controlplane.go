@@ -11,6 +11,7 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
@@ -210,10 +211,7 @@ func (m *Move) restartProxy(ctx context.Context, c client.Client, r workflow.Rep
 		return err
 	}
 	before := d.DeepCopy()
-	if d.Spec.Template.Annotations == nil {
-		d.Spec.Template.Annotations = map[string]string{}
-	}
-	d.Spec.Template.Annotations[proxyAnnotation] = m.To
+	metav1.SetMetaDataAnnotation(&d.Spec.Template.ObjectMeta, proxyAnnotation, m.To)
 	if err := c.Patch(ctx, d, client.MergeFrom(before), client.FieldOwner(kube.FieldManager)); err != nil {
 		return fmt.Errorf("restarting kube-proxy: %w", err)
 	}

@@ -114,12 +114,9 @@ func check(ctx context.Context, n *Rotation, r workflow.Reporter) error {
 
 // refuseLeft returns a finding if nodes have kubeconfigs of the old CA. Those of nodes removed since do not count.
 func refuseLeft(on map[string][]string, all []member) error {
-	var left []string
-	for _, m := range all {
-		for _, f := range on[m.name] {
-			left = append(left, m.name+": "+f)
-		}
-	}
+	left := slices.Concat(lists.Map(all, func(m member) []string {
+		return lists.Map(on[m.name], func(f string) string { return m.name + ": " + f })
+	})...)
 	if len(left) == 0 {
 		return nil
 	}

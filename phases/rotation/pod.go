@@ -18,6 +18,7 @@ import (
 
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/internal/kube"
+	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/internal/workflow"
 	"yunion.io/x/ocadm/phases/kubernetes"
 	"yunion.io/x/ocadm/phases/nodepod"
@@ -36,9 +37,8 @@ func pod(image string, m member, stage Stage, id string) *corev1.Pod {
 	sum := sha256.Sum256([]byte(m.name))
 	source := &corev1.SecretVolumeSource{SecretName: secretName, DefaultMode: new(int32(0o400))}
 	if !m.controlPlane {
-		for _, key := range []string{recordKey, dataKey(oldPrefix, kubernetes.ClusterAuthority), dataKey(newPrefix, kubernetes.ClusterAuthority)} {
-			source.Items = append(source.Items, corev1.KeyToPath{Key: key, Path: key})
-		}
+		keys := []string{recordKey, dataKey(oldPrefix, kubernetes.ClusterAuthority), dataKey(newPrefix, kubernetes.ClusterAuthority)}
+		source.Items = lists.Map(keys, func(key string) corev1.KeyToPath { return corev1.KeyToPath{Key: key, Path: key} })
 	}
 	p := nodepod.New(podName+"-"+string(stage)+"-"+hex.EncodeToString(sum[:4]), image, m.name, podDeadline,
 		"certs", "take-authorities", string(stage), "--from", recordDir, "--report", "/dev/termination-log")

@@ -71,10 +71,9 @@ func unpublished(ctx context.Context, c client.Reader, want []byte) ([]string, e
 	if err := c.List(ctx, &maps, client.MatchingFields{"metadata.name": rootMap}); err != nil {
 		return nil, fmt.Errorf("listing ConfigMaps %s: %w", rootMap, err)
 	}
-	good := map[string]bool{}
-	for _, m := range maps.Items {
-		good[m.Namespace] = bytes.Equal(bytes.TrimSpace([]byte(m.Data["ca.crt"])), want)
-	}
+	good := lists.Index(maps.Items, func(m corev1.ConfigMap) (string, bool) {
+		return m.Namespace, bytes.Equal(bytes.TrimSpace([]byte(m.Data["ca.crt"])), want)
+	})
 	return lists.Pick(namespaces.Items, func(ns corev1.Namespace) (string, bool) {
 		return ns.Name, ns.DeletionTimestamp == nil && !good[ns.Name]
 	}), nil
