@@ -10,6 +10,8 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+
+	"yunion.io/x/ocadm/internal/lists"
 )
 
 // ErrDiffers is the error of a service that may not change its tables and finds others.
@@ -56,10 +58,7 @@ var width = regexp.MustCompile(`^(tinyint|int|bigint)\(\d+\)`)
 
 // read returns the current definitions of those wanted tables that exist.
 func read(ctx context.Context, db *sql.DB, want []Table) ([]Table, error) {
-	names := make([]any, len(want))
-	for i, t := range want {
-		names[i] = t.Name
-	}
+	names := lists.Map(want, func(t Table) any { return t.Name })
 	marks := strings.TrimSuffix(strings.Repeat("?, ", len(names)), ", ")
 	rows, err := db.QueryContext(ctx, "SELECT c.table_name, c.column_name, c.column_type, c.is_nullable = 'YES', COALESCE(TRIM(BOTH '''' FROM c.column_default), ''), "+
 		"c.column_key <> '' AND c.column_key <> 'PRI' FROM information_schema.columns c "+

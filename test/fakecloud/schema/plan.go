@@ -26,19 +26,13 @@ func Plan(have, want []Table) []string {
 }
 
 func create(t Table) []string {
-	parts := lists.Map(t.Columns, Column.String)
-	parts = append(parts, "PRIMARY KEY (`"+t.Columns[0].Name+"`)")
-	for _, name := range t.Indexes {
-		parts = append(parts, "KEY `"+name+"` (`"+name+"`)")
-	}
+	parts := append(lists.Map(t.Columns, Column.String), "PRIMARY KEY (`"+t.Columns[0].Name+"`)")
+	parts = append(parts, lists.Map(t.Indexes, func(name string) string { return "KEY `" + name + "` (`" + name + "`)" })...)
 	out := []string{"CREATE TABLE IF NOT EXISTS `" + t.Name + "` (" + strings.Join(parts, ", ") + ") ENGINE=InnoDB DEFAULT CHARSET=utf8mb4"}
 	if len(t.Rows) == 0 {
 		return out
 	}
-	var names, rows []string
-	for _, c := range t.Columns[:len(t.Rows[0])] {
-		names = append(names, "`"+c.Name+"`")
-	}
+	names := lists.Map(t.Columns[:len(t.Rows[0])], func(c Column) string { return "`" + c.Name + "`" })
 	// Missing values become empty, even if the release has no default for them.
 	fill := ""
 	for _, c := range t.Columns[len(names):] {
@@ -46,9 +40,7 @@ func create(t Table) []string {
 			names, fill = append(names, "`"+c.Name+"`"), fill+", ''"
 		}
 	}
-	for _, row := range t.Rows {
-		rows = append(rows, "('"+strings.Join(row, "', '")+"'"+fill+")")
-	}
+	rows := lists.Map(t.Rows, func(row []string) string { return "('" + strings.Join(row, "', '") + "'" + fill + ")" })
 	return []string{out[0] + apart + "INSERT IGNORE INTO `" + t.Name + "` (" + strings.Join(names, ", ") + ") VALUES " + strings.Join(rows, ", ")}
 }
 

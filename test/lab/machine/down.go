@@ -212,10 +212,10 @@ func (l *Lab) Residue() ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	left := lists.Map(links, func(name string) string { return "link " + name })
-	for _, name := range namespaces {
-		left = append(left, "network namespace "+name)
+	named := func(kind string, names []string) []string {
+		return lists.Map(names, func(name string) string { return kind + " " + name })
 	}
+	left := append(named("link", links), named("network namespace", namespaces)...)
 	groups, err := cgroupDirs(l.cgroup())
 	if err != nil {
 		return nil, err
@@ -223,17 +223,13 @@ func (l *Lab) Residue() ([]string, error) {
 	for _, pid := range processesIn(groups) {
 		left = append(left, fmt.Sprintf("process %d", pid))
 	}
-	for _, dir := range groups {
-		left = append(left, "control group "+dir)
-	}
+	left = append(left, named("control group", groups)...)
 	for _, dir := range []string{l.Dir, l.RunDir} {
 		mounted, err := mountsBelow(dir)
 		if err != nil {
 			return nil, err
 		}
-		for _, path := range mounted {
-			left = append(left, "mount "+path)
-		}
+		left = append(left, named("mount", mounted)...)
 		if _, err := os.Stat(dir); err == nil {
 			left = append(left, "directory "+dir)
 		}
