@@ -8,6 +8,7 @@ import (
 
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/internal/bundle"
+	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/internal/ownimage"
 	"yunion.io/x/ocadm/internal/version"
 	"yunion.io/x/ocadm/internal/workflow"
@@ -102,10 +103,7 @@ func otherImages() node.ImageGroup {
 			}
 			all := slices.Clone(h.Config.Cloud.Images)
 			if s := h.Source(); s != nil {
-				all = nil
-				for _, i := range s.Contents().Images {
-					all = append(all, i.Name)
-				}
+				all = lists.Map(s.Contents().Images, func(i bundle.ImageInfo) string { return i.Name })
 			}
 			if h.Depot != nil && h.Bundle == nil {
 				all = h.Depot.InForce()

@@ -5,8 +5,8 @@ package keystone
 import (
 	"context"
 	"crypto/sha256"
-	"encoding/hex"
 	"errors"
+	"fmt"
 	"log"
 	"maps"
 
@@ -154,6 +154,5 @@ func checkPassword(hash, password string) bool {
 }
 
 func digest(salt, password string) string {
-	sum := sha256.Sum256([]byte(salt + password))
-	return hex.EncodeToString(sum[:])
+	return fmt.Sprintf("%x", sha256.Sum256([]byte(salt+password)))
 }

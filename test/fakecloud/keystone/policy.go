@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 
+	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/test/fakecloud/rest"
 )
 
@@ -24,10 +25,7 @@ func (s *Server) Refresh(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	byID := map[string]rest.Record{}
-	for _, p := range policies {
-		byID[p.Text("id")] = p
-	}
+	byID := lists.Index(policies, func(p rest.Record) (string, rest.Record) { return p.Text("id"), p })
 	bindings, err := s.store.List(ctx, "rolepolicies")
 	if err != nil {
 		return err

@@ -5,7 +5,6 @@ package program
 import (
 	"context"
 	"crypto/sha256"
-	"encoding/hex"
 	"fmt"
 	"net/http"
 	"slices"
@@ -113,8 +112,7 @@ func (s Service) installed(update bool) func(rest.Call, rest.Record) error {
 		if !ok || len(settings) == 0 {
 			return rest.BadInput("missing settings of component %q", name)
 		}
-		sum := sha256.Sum256([]byte(rest.Record(settings).Text("secretKey")))
-		print := hex.EncodeToString(sum[:8])
+		print := fmt.Sprintf("%x", sha256.Sum256([]byte(rest.Record(settings).Text("secretKey"))))[:16]
 		old, err := s.Store.Get(c.Context(), "components", name)
 		switch {
 		case update && err != nil:

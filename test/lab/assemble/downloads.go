@@ -19,6 +19,7 @@ import (
 	"strings"
 
 	"yunion.io/x/ocadm/internal/artifacts"
+	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/internal/version"
 	"yunion.io/x/ocadm/test/lab/cache"
 )
@@ -42,10 +43,7 @@ func Release(ctx context.Context, dir string, logf cache.Logf) (Downloads, error
 	if err != nil {
 		return d, err
 	}
-	sources := map[string]string{}
-	for _, f := range files {
-		sources["/"+f.Path] = f.Source
-	}
+	sources := lists.Index(files, func(f file) (string, string) { return "/" + f.Path, f.Source })
 	for _, a := range table.Of(version.Kubernetes, runtime.GOARCH, "") {
 		file := sources[a.File]
 		if a.File == "" {

@@ -11,6 +11,7 @@ import (
 
 	"yunion.io/x/ocadm/api/v1alpha1"
 	pinned "yunion.io/x/ocadm/internal/images"
+	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/operatorctl/catalog"
 	"yunion.io/x/ocadm/operatorctl/resolve"
 	"yunion.io/x/ocadm/test/fakecloud/servicespec"
@@ -162,9 +163,7 @@ func (i *image) play(name, fakecloud string) {
 	} else {
 		i.Entrypoint = []string{"/" + paths[0]}
 	}
-	for _, path := range paths {
-		i.Entries = append(i.Entries, entry{Path: path, Link: "/" + serviceDir + "fakecloud"})
-	}
+	i.Entries = append(i.Entries, lists.Map(paths, func(path string) entry { return entry{Path: path, Link: "/" + serviceDir + "fakecloud"} })...)
 	if name == "climc" {
 		i.Base = []string{"busybox"}
 		i.Entries = append(i.Entries,
