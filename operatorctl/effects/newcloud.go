@@ -11,6 +11,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"yunion.io/x/ocadm/internal/identity"
+	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/operatorctl/policy"
 	"yunion.io/x/ocadm/templates/setup"
 )
@@ -137,12 +138,12 @@ func standardPolicies(ctx context.Context, s session, _ Input) (bool, error) {
 
 // standard converts the table to the form that the identity service takes.
 func standard(t policy.Table) identity.Standard {
-	var out identity.Standard
-	for _, p := range t.Policies {
-		out.Policies = append(out.Policies, identity.Policy{Name: p.Name, Scope: p.Scope, Blob: p.Rules})
+	return identity.Standard{
+		Policies: lists.Map(t.Policies, func(p policy.Policy) identity.Policy {
+			return identity.Policy{Name: p.Name, Scope: p.Scope, Blob: p.Rules}
+		}),
+		Roles: lists.Map(t.Roles, func(r policy.Role) identity.Role {
+			return identity.Role{Name: r.Name, Public: r.Public, Policies: r.Policies, Project: r.Project}
+		}),
 	}
-	for _, r := range t.Roles {
-		out.Roles = append(out.Roles, identity.Role{Name: r.Name, Public: r.Public, Policies: r.Policies, Project: r.Project})
-	}
-	return out
 }

@@ -7,6 +7,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -103,12 +105,7 @@ func (m *Memory) Retry() {
 func (m *Memory) Busy() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	for _, t := range m.tries {
-		if t.running {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(slices.Collect(maps.Values(m.tries)), func(t try) bool { return t.running })
 }
 
 // Runner performs the due effects of a list.
