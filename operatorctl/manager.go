@@ -100,11 +100,7 @@ func cacheNamespaces(names []string) map[string]cache.Config {
 	if len(names) == 0 {
 		return nil
 	}
-	out := map[string]cache.Config{}
-	for _, n := range names {
-		out[n] = cache.Config{}
-	}
-	return out
+	return lists.Index(names, func(n string) (string, cache.Config) { return n, cache.Config{} })
 }
 
 // stripped returns a transform that makes a cache keep less of each T.

@@ -54,8 +54,7 @@ type sharedKey struct {
 
 // digest identifies a key without revealing it.
 func (k sharedKey) digest() string {
-	sum := sha256.Sum256([]byte(k.key))
-	return hex.EncodeToString(sum[:4])
+	return fmt.Sprintf("%x", sha256.Sum256([]byte(k.key)))[:8]
 }
 
 // share ensures that the CAs are stored in the cluster, encrypted with a key that stays valid for a while. Until they are, it returns an error that says

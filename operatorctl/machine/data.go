@@ -5,7 +5,6 @@ package machine
 import (
 	"context"
 	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -169,8 +168,7 @@ func inputsOf(m *v1alpha1.OnecloudMachine, cloud *v1alpha1.OnecloudCluster, clus
 	if err != nil {
 		return "", err
 	}
-	sum := sha256.Sum256(text)
-	return hex.EncodeToString(sum[:8]), nil
+	return fmt.Sprintf("%x", sha256.Sum256(text))[:16], nil
 }
 
 // make creates a token and the data with it. notes are annotations, to which it adds the token's expiry.

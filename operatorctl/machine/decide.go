@@ -13,6 +13,7 @@ import (
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/internal/callin"
 	"yunion.io/x/ocadm/internal/kube"
+	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/operatorctl/operation"
 )
 
@@ -157,10 +158,7 @@ func (d *decision) observe(f facts) {
 	d.pin(f, &v1alpha1.OperationMachine{}) // a key that an earlier operator pinned belongs to this place
 	for _, o := range slices.Backward(f.operations) {
 		d.pin(f, o.Status.Machine)
-		steps := map[string]v1alpha1.OperationStep{}
-		for _, p := range o.Status.Steps {
-			steps[p.Name] = p
-		}
+		steps := lists.Index(o.Status.Steps, func(p v1alpha1.OperationStep) (string, v1alpha1.OperationStep) { return p.Name, p })
 		connect := steps[stepConnect]
 		if connect.State != v1alpha1.StepDone && connect.State != v1alpha1.StepFailed {
 			continue
