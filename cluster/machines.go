@@ -26,7 +26,6 @@ import (
 	"yunion.io/x/ocadm/operatorctl/machine/bootstrap"
 )
 
-// Machine is a machine of a cloud.
 type Machine = v1alpha1.OnecloudMachine
 
 // Machines lists the machines of a cloud by name.
@@ -43,7 +42,6 @@ func Machines(ctx context.Context, c client.Client, namespace, cloud string) ([]
 	return out, nil
 }
 
-// MachineOf reads one machine.
 func MachineOf(ctx context.Context, c client.Client, key client.ObjectKey) (*Machine, error) {
 	m := &Machine{}
 	err := c.Get(ctx, key, m)

@@ -79,7 +79,6 @@ func MessageLine(o *Operation) string {
 	return line
 }
 
-// stepLine describes a step in one line.
 func stepLine(s v1alpha1.OperationStep, now time.Time) string {
 	text := fmt.Sprintf("%s %s", mark(s.State), cmp.Or(s.Short, s.Name))
 	if !s.Start.IsZero() && s.State != v1alpha1.StepSkipped {

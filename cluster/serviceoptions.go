@@ -101,7 +101,6 @@ func serviceOptions(component string, cm *corev1.ConfigMap, stored map[string]an
 	return out
 }
 
-// secretOptions are the secrets of each group of options.
 var secretOptions = map[string]component.Group{"sql_connection": component.GroupDB, "admin_password": component.GroupCommon}
 
 // check returns the problem of an option, nil if the service accepts it or a user vouches for it.

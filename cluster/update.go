@@ -272,7 +272,6 @@ func unpin(live *unstructured.Unstructured, spec, annotations map[string]any) []
 
 func orNone(s string) string { return cmp.Or(s, "(none)") }
 
-// merge sends a merge patch.
 func merge(ctx context.Context, c client.Client, o client.Object, patch map[string]any) error {
 	return kube.Merge(ctx, c, o, kube.FieldManager, patch)
 }

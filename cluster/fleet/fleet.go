@@ -21,7 +21,6 @@ import (
 	"yunion.io/x/ocadm/phases/config"
 )
 
-// Options of a run.
 type Options struct {
 	Spec *Spec
 	// Dir is the directory of the fleet: journal, logs, host keys, kubeconfig. It is private to its user.
@@ -46,7 +45,6 @@ type Options struct {
 	Stop context.Context
 }
 
-// Fleet is a run.
 type Fleet struct {
 	Options
 	hosts   ssh.KnownHosts
@@ -159,7 +157,6 @@ func (f *Fleet) story(phase, message string) {
 	}
 }
 
-// step is a step of a machine.
 type step = workflow.Phase[*node]
 
 // walk runs steps on machines, several concurrently, and stores each result in its node. It skips machines that already failed.

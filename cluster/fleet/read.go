@@ -72,7 +72,6 @@ func unknown(text string) string {
 	return path + ": there is no such field"
 }
 
-// fields returns the names of all fields.
 func fields() []string {
 	names := map[string]bool{}
 	for _, t := range []reflect.Type{

@@ -164,7 +164,6 @@ func (f *facts) brokenTunnels() []Hit {
 	return out
 }
 
-// flannelOn reports whether flannel runs on a node.
 func (f *facts) flannelOn(node string) bool {
 	return slices.ContainsFunc(f.podsLabelled("kube-flannel", "app", "flannel"), func(p *corev1.Pod) bool { return p.Spec.NodeName == node && !f.unwell(p) })
 }

@@ -56,7 +56,6 @@ func (a *Admin) Snapshot(ctx context.Context) (*Snapshot, error) {
 	return s, nil
 }
 
-// Age returns the age of the snapshot.
 func (s *Snapshot) Age() time.Duration { return time.Since(s.taken) }
 
 func (s *Snapshot) has(database string) bool {
@@ -89,7 +88,6 @@ var groups = map[string]string{
 	"DROP TABLE": "DROP", "DROP VIEW": "DROP", "DROP DICTIONARY": "DROP", fromMySQL: "SOURCES",
 }
 
-// may reports whether an account has a privilege on a database.
 func (s *Snapshot) may(account, privilege, database string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

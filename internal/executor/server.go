@@ -262,7 +262,6 @@ func (s *server) isPast(ctx context.Context, sn uint32) bool {
 	return past
 }
 
-// drop discards an input stream.
 func drop(stream apis.Executor_SendInputServer) error {
 	for {
 		if _, err := stream.Recv(); errors.Is(err, io.EOF) {

@@ -273,7 +273,6 @@ type writerFunc func([]byte) (int, error)
 
 func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
 
-// restart empties a file.
 func restart(f *os.File) (int64, error) {
 	if err := f.Truncate(0); err != nil {
 		return 0, err

@@ -35,7 +35,6 @@ type session struct {
 	catalog *identity.Snapshot
 }
 
-// work performs an effect in a session.
 type work func(ctx context.Context, s session, in Input) (changed bool, err error)
 
 // asAdmin logs in to the identity service; all services accept its tokens.

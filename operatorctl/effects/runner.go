@@ -16,7 +16,6 @@ import (
 	"yunion.io/x/ocadm/internal/lists"
 )
 
-// State is the state of an effect.
 type State string
 
 const (

@@ -14,7 +14,6 @@ import (
 	"yunion.io/x/ocadm/operatorctl/component"
 )
 
-// doing performs an effect.
 type doing func(ctx context.Context, cl Clients, in Input) (changed bool, err error)
 
 // task is a bootstrap task in a service's own API. It runs once per version, and again when the audit is due.

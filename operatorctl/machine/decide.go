@@ -43,7 +43,6 @@ type facts struct {
 	now    time.Time
 }
 
-// decision is the result of decide.
 type decision struct {
 	status v1alpha1.OnecloudMachineStatus
 	// create is the operation to create, nil if none.

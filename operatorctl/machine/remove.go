@@ -254,7 +254,6 @@ func (w work) clean(ctx context.Context, m *v1alpha1.OnecloudMachine, c *ssh.Con
 	return Reset(ctx, m.Name, c, report)
 }
 
-// deleteNode deletes the Node.
 func (w work) deleteNode() operation.Step {
 	return operation.Step{
 		Name: stepNode, Short: "Delete the Node", Timeout: 2 * time.Minute,

@@ -31,7 +31,6 @@ const (
 	patienceParts = 6
 )
 
-// seen is the input of decide.
 type seen struct {
 	now   time.Time
 	cloud *v1alpha1.OnecloudCluster

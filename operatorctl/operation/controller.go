@@ -34,7 +34,6 @@ type Settings struct {
 	AtOnce bool
 }
 
-// Options configure a Controller.
 type Options struct {
 	// Means are for the steps; nil Probes means Probes().
 	Means

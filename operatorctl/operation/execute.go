@@ -154,7 +154,6 @@ func HalfRestored(s *v1alpha1.OnecloudOperationStatus) string {
 	return fmt.Sprintf("databases %s are only partly replaced by %s, and services would start on them", strings.Join(s.Databases.Restoring, ", "), where)
 }
 
-// prefixOf returns the prefix of the copies in a set.
 func prefixOf(d *v1alpha1.OperationDatabases, set string) string {
 	if i := slices.IndexFunc(d.Replaced, func(c v1alpha1.DatabaseCopies) bool { return c.Set == set }); i >= 0 {
 		return d.Replaced[i].Prefix

@@ -100,7 +100,6 @@ func pullKept(ctx context.Context, r *Run) (*release.Release, error) {
 	return r.target(ctx, cloud)
 }
 
-// puller pulls images.
 type puller struct {
 	*Run
 	report workflow.Reporter

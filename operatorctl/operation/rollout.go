@@ -229,7 +229,6 @@ func (m mover) patchCloud(ctx context.Context, patch map[string]any) error {
 
 const unread = "the operator has not read it yet"
 
-// ofAgents reports whether a wave is that of the agents.
 func ofAgents(wave string) bool { return wave == waveNames[len(waveNames)-1] }
 
 // limited sets the time limits of a step that moves a wave, forward or back.

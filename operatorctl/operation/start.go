@@ -144,7 +144,6 @@ func change(ctx context.Context, c client.Client, o client.Object, owner client.
 	return kube.Merge(ctx, c, o, owner, fields)
 }
 
-// Services returns the Deployments of a cloud.
 func Services(ctx context.Context, c client.Reader, key client.ObjectKey) ([]appsv1.Deployment, error) {
 	var list appsv1.DeploymentList
 	if err := c.List(ctx, &list, client.InNamespace(key.Namespace), client.MatchingLabels{v1alpha1.LabelManagedBy: v1alpha1.ValueManagedBy}); err != nil {
@@ -153,7 +152,6 @@ func Services(ctx context.Context, c client.Reader, key client.ObjectKey) ([]app
 	return slices.DeleteFunc(list.Items, func(d appsv1.Deployment) bool { return !of(key, &d) }), nil
 }
 
-// agents returns the DaemonSets of a cloud.
 func agents(ctx context.Context, c client.Reader, key client.ObjectKey) ([]appsv1.DaemonSet, error) {
 	var list appsv1.DaemonSetList
 	if err := c.List(ctx, &list, client.InNamespace(key.Namespace), client.MatchingLabels{v1alpha1.LabelManagedBy: v1alpha1.ValueManagedBy}); err != nil {

@@ -68,7 +68,6 @@ func allReady(ctx context.Context, c client.Client, all []target) bool {
 	return !slices.ContainsFunc(all, func(t target) bool { return !t.ready(ctx, c) })
 }
 
-// wait waits until the target is ready.
 func (t target) wait(ctx context.Context, c client.WithWatch, report func(string)) error {
 	ctx, giveUp := context.WithCancelCause(ctx)
 	defer giveUp(nil)

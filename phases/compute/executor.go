@@ -151,7 +151,6 @@ func executorDown(err error) error {
 	return finding.Errorf(CodeExecutor, "The executor does not run", "journalctl -u "+executor.UnitName+" -n 50", "%w", err)
 }
 
-// copyProgram copies this program to executorProgram.
 func copyProgram(h *host.Host) error {
 	self, err := os.Open(h.Self)
 	if err != nil {

@@ -75,7 +75,6 @@ func StillHost(ctx context.Context, h *host.Host) string {
 		h.Config.Node.Name
 }
 
-// labelled reports whether the node has the label.
 func labelled(ctx context.Context, h *host.Host) (bool, error) {
 	c, err := kubernetes.NodeClient(h)
 	if err != nil {

@@ -105,7 +105,6 @@ func pod(image string, names []string, renews bool) *corev1.Pod {
 	return p
 }
 
-// add adds a container with its mounts to a pod.
 func add(p *corev1.Pod, c corev1.Container, mounts ...mount) {
 	mountInto(p, &c, mounts...)
 	p.Spec.Containers = append(p.Spec.Containers, c)

@@ -38,7 +38,6 @@ type program struct {
 	image func(file string) (v1.Image, error)
 }
 
-// ownProgram returns this program.
 func ownProgram(h *host.Host) program {
 	return program{h.Facts.Arch,
 		func() (string, error) { return h.Files.Digest(h.Self) },

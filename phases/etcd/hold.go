@@ -30,7 +30,6 @@ type edit struct {
 // HoldStep is the name of the restore step that pauses the restored clouds and operations.
 const HoldStep = "clouds"
 
-// holdStep returns that step.
 func holdStep() RestoreStep {
 	return RestoreStep{
 		Name: HoldStep, Short: "Pause the restored clouds and their operations", Timeout: 5 * time.Minute,

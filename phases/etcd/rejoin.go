@@ -39,10 +39,8 @@ type Rejoin struct {
 	earlier
 }
 
-// record returns the record of this rejoin.
 func (r *Rejoin) record() (record, error) { return r.load(r.Host, rejoinName, r.source()) }
 
-// RejoinStep is a step of a rejoin.
 type RejoinStep = workflow.Phase[*Rejoin]
 
 const (

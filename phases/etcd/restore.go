@@ -45,7 +45,6 @@ type Restore struct {
 	earlier
 }
 
-// RestoreStep is a step of a restore.
 type RestoreStep = workflow.Phase[*Restore]
 
 const (
@@ -70,7 +69,6 @@ func (r *Restore) source() string {
 	return r.Info.Digest
 }
 
-// record returns the record of this restore.
 func (r *Restore) record() (record, error) { return r.load(r.Host, restoreName, r.source()) }
 
 // PlanRestore verifies the data to restore. It refuses while other control-plane nodes run, because they would continue as another cluster, and while

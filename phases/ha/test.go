@@ -174,7 +174,6 @@ func (t *Test) console(ctx context.Context) (at, silent string, err error) {
 	return "", silent, nil
 }
 
-// Step is a step of a test.
 type Step = workflow.Phase[*Test]
 
 // Steps returns the steps that test a control plane.
@@ -205,7 +204,6 @@ func Steps() []Step {
 	return steps
 }
 
-// fault is one fault of the test.
 type fault struct {
 	name, short, plan string
 	kind              nodefault.Kind

@@ -46,7 +46,6 @@ type output interface {
 	clear(h *host.Host, r workflow.Reporter, changed bool) error
 }
 
-// making returns a phase that makes all of these.
 func making[T output](k kubeadmPhase, list []T) kubeadmPhase {
 	k.writes = append(k.writes, slices.Concat(lists.Map(list, T.files)...)...)
 	k.check = func(ctx context.Context, h *host.Host) (bool, error) {

@@ -56,7 +56,6 @@ const HealthAgent = "host-health"
 // HealthAgent does not start without their addresses.
 const labelMaster = "node-role.kubernetes.io/master"
 
-// labelMasterNode labels this node.
 func labelMasterNode(ctx context.Context, h *host.Host, _ workflow.Reporter) error {
 	c, err := h.Kube(ctx)
 	if err != nil {

@@ -20,7 +20,6 @@ import (
 	"yunion.io/x/ocadm/phases/config"
 )
 
-// Role is the role of a node in Kubernetes.
 type Role string
 
 // The roles of a node.

@@ -52,7 +52,6 @@ func PartSteps(p Part, from, to string) []host.Phase {
 	}}
 }
 
-// do does the part on this machine.
 func (p Part) do(ctx context.Context, h *host.Host, r workflow.Reporter, from, to string) error {
 	switch p {
 	case Certificates:

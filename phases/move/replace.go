@@ -59,7 +59,6 @@ func continues(rest, address string) bool {
 	return digit(rest[0]) || rest[0] == '.' && len(rest) > 1 && digit(rest[1])
 }
 
-// holds reports whether a text contains an address.
 func holds(text string, address string) bool {
 	return replaced(text, address, "") != text
 }

@@ -24,7 +24,6 @@ import (
 	"yunion.io/x/ocadm/phases/kubernetes"
 )
 
-// Step is a step of a move.
 type Step = workflow.Phase[*Move]
 
 // interval is the polling interval of steps that wait.

@@ -26,10 +26,8 @@ import (
 
 var artifactTable = artifacts.Embedded // tests use their own digests
 
-// artifact is a download.
 type artifact struct{ artifacts.Artifact }
 
-// artifactsOf returns the artifacts for this machine.
 func artifactsOf(h *host.Host) (artifacts.Table, []artifact, error) {
 	table, err := artifacts.Parse(artifactTable)
 	return table, lists.Map(table.Of(kubernetesVersion(h), h.Facts.Arch, h.Config.Node.Mirror), func(a artifacts.Artifact) artifact { return artifact{a} }), err

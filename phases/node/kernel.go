@@ -15,7 +15,6 @@ import (
 	"yunion.io/x/ocadm/phases/host"
 )
 
-// KernelPhase is the name of Kernel.
 const KernelPhase = "node-kernel"
 
 const (

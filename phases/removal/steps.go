@@ -38,7 +38,6 @@ type Job struct {
 	DeleteVolumes bool
 }
 
-// Step is a step of the removal.
 type Step = workflow.Phase[*Job]
 
 const (

@@ -33,7 +33,6 @@ type Rotation struct {
 	material material
 }
 
-// Step is a step of a rotation.
 type Step = workflow.Phase[*Rotation]
 
 // Begin reads the progress of a rotation. It changes nothing.
@@ -79,7 +78,6 @@ func (n *Rotation) load(ctx context.Context) error {
 	return err
 }
 
-// change updates the record.
 func (n *Rotation) change(ctx context.Context, c client.Client, change func(*Record)) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()

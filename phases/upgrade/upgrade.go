@@ -35,7 +35,6 @@ type Upgrade struct {
 	release func()
 }
 
-// Step is a step of an upgrade.
 type Step = workflow.Phase[*Upgrade]
 
 // on converts a phase of the installer to a step. The step is not undone: the node runs with what that would remove.

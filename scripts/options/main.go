@@ -68,7 +68,6 @@ func known(src sources, out string) (structs, error) {
 
 const cloud = "yunion.io/x/onecloud"
 
-// ref names a struct.
 type ref struct{ module, dir, name string }
 
 func main() {

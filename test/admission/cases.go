@@ -29,7 +29,6 @@ type Case struct {
 	Want string `json:"want"`
 }
 
-// Cases returns all cases.
 func Cases() ([]Case, error) {
 	data, err := yaml.YAMLToJSON(text)
 	if err != nil {

@@ -11,7 +11,6 @@ import (
 	"yunion.io/x/ocadm/test/sshserver"
 )
 
-// mtu is the MTU of all machines.
 const mtu = 1500
 
 // wires is the network between the machines of each run: who listens, and what was sent to whom.

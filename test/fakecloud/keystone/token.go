@@ -33,7 +33,6 @@ type principal struct {
 	roles         []rest.Record
 }
 
-// principal returns the principal of a token.
 func (s *Server) principal(ctx context.Context, token rest.Record) (principal, error) {
 	user, err := s.store.Get(ctx, "users", token.Text("user_id"))
 	if errors.Is(err, rest.ErrNotFound) || err == nil && !user.True("enabled") {

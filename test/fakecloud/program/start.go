@@ -320,7 +320,6 @@ func serve(ctx context.Context, m Machine, p servicespec.Spec, options servicesp
 	return nil
 }
 
-// imageVersion returns the version that /version reports.
 func (m Machine) imageVersion() string {
 	return cmp.Or(m.getenv(servicespec.VersionVariable), "v0.0.0-fakecloud")
 }

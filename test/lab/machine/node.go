@@ -54,7 +54,6 @@ func runcPath() string {
 	return "/usr/sbin/runc"
 }
 
-// runc returns a runc command for this lab.
 func (l *Lab) runc(ctx context.Context, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, runcPath(), append([]string{"--root", l.RunDir}, args...)...)
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
