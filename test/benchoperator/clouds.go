@@ -65,7 +65,6 @@ func startOperator(e *env.Env) {
 	})
 }
 
-// namespace creates a namespace.
 func (b *bench) namespace(e *env.Env, kind string) string {
 	b.serial++
 	name := fmt.Sprintf("%s-%d", kind, b.serial)

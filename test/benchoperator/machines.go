@@ -103,7 +103,6 @@ func (b *bench) machineAt(e *env.Env, name string, s *sshserver.Server) *v1alpha
 	return m
 }
 
-// untilRunning waits until all machines are running.
 func (b *bench) untilRunning(e *env.Env) {
 	running, seen := sets.New[string](), 0
 	late := time.Now().Add(env.Patience)

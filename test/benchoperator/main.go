@@ -29,7 +29,6 @@ import (
 	"yunion.io/x/ocadm/test/require"
 )
 
-// options are the options of a run.
 type options struct {
 	output string
 	only   string

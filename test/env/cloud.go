@@ -207,11 +207,10 @@ func (e *Env) Delete() {
 // Deployments returns the Deployments of the cloud by component.
 func (e *Env) Deployments() map[string]*appsv1.Deployment {
 	e.Helper()
-	all := map[string]*appsv1.Deployment{}
-	for _, o := range e.list(e.Context(), &appsv1.Deployment{}, client.HasLabels{v1alpha1.LabelComponent}) {
-		all[o.GetLabels()[v1alpha1.LabelComponent]] = o.(*appsv1.Deployment)
-	}
-	return all
+	all := e.list(e.Context(), &appsv1.Deployment{}, client.HasLabels{v1alpha1.LabelComponent})
+	return lists.Index(all, func(o client.Object) (string, *appsv1.Deployment) {
+		return o.GetLabels()[v1alpha1.LabelComponent], o.(*appsv1.Deployment)
+	})
 }
 
 // Credentials returns the passwords that the operator generated.
@@ -222,7 +221,6 @@ func (e *Env) Credentials() map[string][]byte {
 	return s.Data
 }
 
-// Component returns the status of a component.
 func Component(cr *v1alpha1.OnecloudCluster, name string) v1alpha1.ComponentStatus {
 	c := lists.First(cr.Status.Components, func(c v1alpha1.ComponentStatus) bool { return c.Name == name })
 	c.Name = name
@@ -275,7 +273,6 @@ func (e *Env) explain() {
 	e.T.Logf("the cloud:\n%s", States(e.TryCloud()))
 }
 
-// Operation creates an operation of the cloud.
 func (e *Env) Operation(name string, spec v1alpha1.OnecloudOperationSpec) *v1alpha1.OnecloudOperation {
 	e.Helper()
 	spec.Cloud = Name
@@ -292,7 +289,6 @@ func (e *Env) Operations() []*v1alpha1.OnecloudOperation {
 	return all
 }
 
-// UntilOperation waits until an operation is as wanted.
 func (e *Env) UntilOperation(name string, wanted func(*v1alpha1.OnecloudOperation) bool) (last *v1alpha1.OnecloudOperation) {
 	e.Helper()
 	e.Until(&v1alpha1.OnecloudOperation{}, name, func(object client.Object) (bool, string) {
@@ -306,7 +302,6 @@ func (e *Env) UntilOperation(name string, wanted func(*v1alpha1.OnecloudOperatio
 	return last
 }
 
-// Ended reports whether an operation has ended.
 func Ended(o *v1alpha1.OnecloudOperation) bool { return o.Status.Phase.Final() }
 
 // LoginSecret is the name of the Secret with the key, which Joinable writes.

@@ -26,6 +26,7 @@ import (
 
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/cmd"
+	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/operatorctl/operation"
 	"yunion.io/x/ocadm/test/integration/harness"
 )
@@ -50,7 +51,6 @@ type JobPods struct {
 	hold bool
 }
 
-// JobPod is the pod of a Job.
 type JobPod struct {
 	Process *os.Process
 	// Gone means that the pod's node was lost: its status is no longer reported.
@@ -211,10 +211,7 @@ func (j *JobPods) command(ctx context.Context, p *corev1.Pod) (*exec.Cmd, *bytes
 	if err != nil {
 		return nil, nil, err
 	}
-	var args []string
-	for _, a := range main.Args {
-		args = append(args, strings.NewReplacer(operation.SecretsDir, filepath.Join(dir, "secrets"), "--dir=/backup", "--dir="+j.Dir).Replace(a))
-	}
+	args := lists.Map(main.Args, strings.NewReplacer(operation.SecretsDir, filepath.Join(dir, "secrets"), "--dir=/backup", "--dir="+j.Dir).Replace)
 	var stderr bytes.Buffer
 	c := exec.CommandContext(ctx, j.program, args...)
 	c.Dir, c.Stderr = dir, &stderr

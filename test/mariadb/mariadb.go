@@ -20,6 +20,7 @@ import (
 	"testing"
 	"time"
 
+	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/test/child"
 	"yunion.io/x/ocadm/test/freeport"
 	"yunion.io/x/ocadm/test/require"
@@ -42,7 +43,6 @@ type Options struct {
 	Args []string
 }
 
-// Server is a running server.
 type Server struct {
 	// MySQL is true for Oracle's MySQL, false for MariaDB.
 	MySQL        bool
@@ -236,13 +236,7 @@ func (s *Server) Statements() ([]Statement, error) {
 
 // Count returns the number of statements that clients sent: queries and executions, but not connections and preparations.
 func Count(statements []Statement) int {
-	n := 0
-	for _, st := range statements {
-		if st.Command == "Query" || st.Command == "Execute" {
-			n++
-		}
-	}
-	return n
+	return len(lists.Filter(statements, func(st Statement) bool { return st.Command == "Query" || st.Command == "Execute" }))
 }
 
 // Require starts a server for one test and closes it at its end. Without mariadbd the test is skipped, or fails with OCADM_TEST_REQUIRE=1.

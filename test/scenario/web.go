@@ -20,6 +20,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"yunion.io/x/ocadm/internal/lists"
 )
 
 // CA returns the CA of the cloud, from the operator's Secret.
@@ -128,10 +130,7 @@ func (sc *Scenario) RCAdmin(ctx context.Context) (map[string]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	vars := map[string]string{}
-	for _, m := range export.FindAllStringSubmatch(out, -1) {
-		vars[m[1]] = m[2]
-	}
+	vars := lists.Index(export.FindAllStringSubmatch(out, -1), func(m []string) (string, string) { return m[1], m[2] })
 	if vars["OS_PASSWORD"] == "" {
 		return nil, errors.New("rcadmin prints no password")
 	}

@@ -45,7 +45,6 @@ type Services struct {
 	clouds map[string]*services
 }
 
-// services holds the services of one cloud.
 type services struct {
 	*Services
 	namespace string
@@ -74,7 +73,6 @@ const (
 	prefix   = "default-"
 )
 
-// Transport returns the transport to the services.
 func (s *Services) Transport() http.RoundTripper { return harness.RoundTrip(s.serve) }
 
 // Close stops every service. Stored data stays.

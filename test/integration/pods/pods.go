@@ -59,7 +59,6 @@ type Options struct {
 	Dir string
 }
 
-// Kubelet runs pods.
 type Kubelet struct {
 	options  Options
 	client   client.Client

@@ -168,7 +168,6 @@ func project(into, data map[string][]byte, items []corev1.KeyToPath, optional *b
 	return nil
 }
 
-// environment returns the environment of a container.
 func (p *pod) environment(ctx context.Context, c corev1.Container) (map[string]string, error) {
 	env := map[string]string{servicespec.VersionVariable: p.w.k.version(c.Image)}
 	if server, err := url.Parse(p.w.k.options.Config.Host); err == nil {
