@@ -90,9 +90,7 @@ func bundleTable(p *page, l listed) {
 	}
 	p.line("")
 	rows := lists.Map(l.Files, func(f bundle.FileInfo) []string { return []string{"file", f.Path, ui.Bytes(f.Size)} })
-	for _, i := range l.Images {
-		rows = append(rows, []string{"image", i.Name, ui.Bytes(i.Size)})
-	}
+	rows = append(rows, lists.Map(l.Images, func(i bundle.ImageInfo) []string { return []string{"image", i.Name, ui.Bytes(i.Size)} })...)
 	p.table([]string{"KIND", "NAME", "SIZE"}, rows)
 }
 

@@ -168,9 +168,7 @@ func imagesInUse(ctx context.Context, k client.Client) (map[string]bool, error) 
 		if err := k.List(ctx, list); err != nil {
 			return nil, fmt.Errorf("listing the cluster's workloads: %w", err)
 		}
-		for _, o := range list.Items {
-			objs = append(objs, o.Object)
-		}
+		objs = append(objs, lists.Map(list.Items, func(o unstructured.Unstructured) map[string]any { return o.Object })...)
 	}
 	used := map[string]bool{}
 	for _, o := range objs {

@@ -10,6 +10,7 @@ import (
 
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/internal/kube"
+	"yunion.io/x/ocadm/internal/lists"
 	operatorphase "yunion.io/x/ocadm/phases/operator"
 )
 
@@ -110,11 +111,7 @@ func changeNamespaces(ctx context.Context, k client.WithWatch, names []string,
 		if err != nil {
 			return nil, err
 		}
-		n := managedNamespace{Namespace: name}
-		for _, c := range set.Changed() {
-			n.Changes = append(n.Changes, c.String())
-		}
-		list = append(list, n)
+		list = append(list, managedNamespace{Namespace: name, Changes: lists.Map(set.Changed(), kube.Change.String)})
 	}
 	return list, nil
 }

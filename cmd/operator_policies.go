@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/internal/ui"
 	"yunion.io/x/ocadm/operatorctl/policy"
 )
@@ -52,25 +53,16 @@ type roleRow struct {
 }
 
 func policyRows(t policy.Table) policyTable {
-	out := policyTable{Policies: make([]policyRow, len(t.Policies)), Roles: make([]roleRow, len(t.Roles))}
-	for i, p := range t.Policies {
-		out.Policies[i] = policyRow{Name: p.Name, Scope: p.Scope, Policy: p.Rules}
+	return policyTable{
+		Policies: lists.Map(t.Policies, func(p policy.Policy) policyRow { return policyRow{Name: p.Name, Scope: p.Scope, Policy: p.Rules} }),
+		Roles:    lists.Map(t.Roles, func(r policy.Role) roleRow { return roleRow{Name: r.Name, Policies: r.Policies, Project: r.Project} }),
 	}
-	for i, r := range t.Roles {
-		out.Roles[i] = roleRow{Name: r.Name, Policies: r.Policies, Project: r.Project}
-	}
-	return out
 }
 
 func printPolicies(p *page, t policy.Table) {
-	var roles, policies [][]string
-	for _, r := range t.Roles {
-		roles = append(roles, []string{r.Name, strings.Join(r.Policies, ","), cmp.Or(r.Project, "any"), r.About})
-	}
-	for _, one := range t.Policies {
-		policies = append(policies, []string{one.Name, one.Scope, one.About})
-	}
-	p.table([]string{"ROLE", "POLICIES", "PROJECT", "ABOUT"}, roles)
+	table(p, []string{"ROLE", "POLICIES", "PROJECT", "ABOUT"}, t.Roles, func(r policy.Role) []string {
+		return []string{r.Name, strings.Join(r.Policies, ","), cmp.Or(r.Project, "any"), r.About}
+	})
 	p.line("")
-	p.table([]string{"POLICY", "SCOPE", "ABOUT"}, policies)
+	table(p, []string{"POLICY", "SCOPE", "ABOUT"}, t.Policies, func(one policy.Policy) []string { return []string{one.Name, one.Scope, one.About} })
 }

@@ -187,19 +187,19 @@ func newOperatorComponents(a *app) *cobra.Command {
 
 // componentRow is a component in machine-readable form.
 type componentRow struct {
-	Name      string   `json:"name"`
-	Summary   string   `json:"summary"`
-	SpecKey   string   `json:"specKey"`
-	Kinds     []string `json:"kinds"`
-	Image     string   `json:"image,omitempty"`
-	Ports     []string `json:"ports,omitempty"`
-	Database  string   `json:"database,omitempty"`
-	Account   string   `json:"account,omitempty"`
-	Endpoints []string `json:"endpoints,omitempty"`
-	After     []string `json:"after,omitempty"`
-	Editions  []string `json:"editions,omitempty"`
-	Products  []string `json:"products,omitempty"`
-	Optional  bool     `json:"offByDefault,omitempty"`
+	Name      string              `json:"name"`
+	Summary   string              `json:"summary"`
+	SpecKey   string              `json:"specKey"`
+	Kinds     []string            `json:"kinds"`
+	Image     string              `json:"image,omitempty"`
+	Ports     []string            `json:"ports,omitempty"`
+	Database  string              `json:"database,omitempty"`
+	Account   string              `json:"account,omitempty"`
+	Endpoints []string            `json:"endpoints,omitempty"`
+	After     []string            `json:"after,omitempty"`
+	Editions  []component.Edition `json:"editions,omitempty"`
+	Products  []component.Product `json:"products,omitempty"`
+	Optional  bool                `json:"offByDefault,omitempty"`
 	// Single explains why only one replica runs in profile ha.
 	Single string `json:"single,omitempty"`
 }
@@ -226,15 +226,8 @@ func row(c component.Component) componentRow {
 	if c.Account != nil {
 		r.Account = c.Account.User
 	}
-	for _, e := range c.Endpoints {
-		r.Endpoints = append(r.Endpoints, e.Service+"/"+e.Type)
-	}
-	for _, e := range c.Editions {
-		r.Editions = append(r.Editions, string(e))
-	}
-	for _, p := range c.Products {
-		r.Products = append(r.Products, string(p))
-	}
+	r.Endpoints = lists.Map(c.Endpoints, func(e component.Endpoint) string { return e.Service + "/" + e.Type })
+	r.Editions, r.Products = c.Editions, c.Products
 	return r
 }
 

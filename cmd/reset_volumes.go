@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 
+	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/cluster"
 	"yunion.io/x/ocadm/internal/dbpair"
 	"yunion.io/x/ocadm/internal/kube"
@@ -70,9 +71,7 @@ func (s *stake) askAsAdministrator(ctx context.Context, h *host.Host) error {
 	if err != nil {
 		return err
 	}
-	for _, cr := range list {
-		s.clouds = append(s.clouds, cr.Name)
-	}
+	s.clouds = lists.Map(list, func(cr v1alpha1.OnecloudCluster) string { return cr.Name })
 	if s.last {
 		return nil
 	}

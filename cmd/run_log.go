@@ -12,6 +12,7 @@ import (
 	"syscall"
 	"time"
 
+	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/internal/ui"
 	"yunion.io/x/ocadm/internal/version"
 	"yunion.io/x/ocadm/internal/workflow"
@@ -54,11 +55,7 @@ type redactedSink struct {
 }
 
 func (s redactedSink) lines(list []string) []string {
-	out := slices.Clone(list)
-	for i, l := range out {
-		out[i] = s.redact.Text(l)
-	}
-	return out
+	return lists.Map(list, s.redact.Text)
 }
 
 func (s redactedSink) Event(e workflow.Event) {

@@ -14,7 +14,6 @@ package backup
 
 import (
 	"crypto/sha256"
-	"encoding/hex"
 	"fmt"
 	"net/url"
 	"path"
@@ -116,6 +115,5 @@ func parsePiece(name string) (p dump.Piece, err error) {
 func escape(s string) string { return strings.ReplaceAll(url.PathEscape(s), ".", "%2E") }
 
 func digest(b []byte) string {
-	h := sha256.Sum256(b)
-	return hex.EncodeToString(h[:])
+	return fmt.Sprintf("%x", sha256.Sum256(b))
 }

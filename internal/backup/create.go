@@ -16,6 +16,7 @@ import (
 
 	"filippo.io/age"
 
+	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/internal/mysql"
 	"yunion.io/x/ocadm/internal/mysql/dump"
 )
@@ -33,7 +34,6 @@ type Source struct {
 	Admin *mysql.Admin
 }
 
-// Plan is a plan for a backup.
 type Plan struct {
 	Source
 	Store Store
@@ -65,7 +65,6 @@ func (e *SpaceError) Error() string {
 // prefix returns the prefix of a cloud's file names. It includes the ID, because clouds that share a store often share their name, too.
 func prefix(c Cloud) string { return c.Name + "-" + digest([]byte(c.ID))[:8] + "-" }
 
-// FileName returns the file name of a backup.
 func FileName(h Header) string {
 	return prefix(h.Cloud) + h.Time.UTC().Format("20060102T150405Z") + Suffix
 }
@@ -250,15 +249,9 @@ func (p *Plan) write(ctx context.Context, watch Watcher, to io.Writer, recipient
 }
 
 func loose(s dump.Summary) []string {
-	var out []string
-	for _, d := range s.Databases {
-		for _, t := range d.Tables {
-			if t.Loose {
-				out = append(out, d.Name+"."+t.Name)
-			}
-		}
-	}
-	return out
+	return slices.Concat(lists.Map(s.Databases, func(d dump.DatabaseSummary) []string {
+		return lists.Pick(d.Tables, func(t dump.TableSummary) (string, bool) { return d.Name + "." + t.Name, t.Loose })
+	})...)
 }
 
 type counter struct {

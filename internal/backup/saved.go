@@ -288,11 +288,7 @@ func (v Vault) Changed(ctx context.Context, s Saved) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	for _, d := range have {
-		if now[d] != s.Definitions[d] {
-			out = append(out, d)
-		}
-	}
+	out = append(out, lists.Filter(have, func(d string) bool { return now[d] != s.Definitions[d] })...)
 	slices.Sort(out)
 	return out, nil
 }

@@ -118,11 +118,7 @@ func (a *Admin) Claim(ctx context.Context, snap *Snapshot, wants ...Want) error 
 		if err != nil {
 			return err
 		}
-		for _, t := range things {
-			if !slices.Contains(fresh, t) {
-				fresh = append(fresh, t)
-			}
-		}
+		fresh = lists.Unique(append(fresh, things...))
 	}
 	if len(fresh) == 0 {
 		return nil

@@ -59,11 +59,7 @@ func (c catalogue) only(names []string) catalogue {
 			out.components, out.names = append(out.components, one), append(out.names, one.Name)
 		}
 	}
-	for _, name := range c.order {
-		if in(name) {
-			out.order = append(out.order, name)
-		}
-	}
+	out.order = lists.Filter(c.order, in)
 	return out
 }
 

@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/operatorctl/component"
 	"yunion.io/x/ocadm/operatorctl/effects"
 	"yunion.io/x/ocadm/operatorctl/engine"
@@ -105,10 +106,7 @@ func (r *Reconciler) hold(ctx context.Context, m *cloud, s State, d *Desired) er
 	if err := h.adoptUnknown(d); err != nil {
 		return err
 	}
-	pending := map[string]bool{}
-	for _, name := range r.acts.catalog.names {
-		pending[name] = !slices.Contains(s.Releases.current.Catalog, name)
-	}
+	pending := lists.Index(r.acts.catalog.names, func(name string) (string, bool) { return name, !slices.Contains(s.Releases.current.Catalog, name) })
 	for _, c := range d.Components {
 		different, err := h.holdComponent(s, d, c)
 		if err != nil {
@@ -120,11 +118,7 @@ func (r *Reconciler) hold(ctx context.Context, m *cloud, s State, d *Desired) er
 	if err := h.holdDefaults(d, pending); err != nil {
 		return err
 	}
-	for _, name := range slices.Sorted(maps.Keys(pending)) {
-		if pending[name] {
-			d.release.pending = append(d.release.pending, name)
-		}
-	}
+	d.release.pending = lists.Filter(slices.Sorted(maps.Keys(pending)), func(name string) bool { return pending[name] })
 	if len(d.release.pending) == 0 {
 		d.release.held, m.own = nil, s.Releases.current.Revision
 	}
@@ -138,15 +132,12 @@ func (r *Reconciler) draft(ctx context.Context, m *cloud, s State, passwords com
 		return nil, err
 	}
 	d.Credentials, d.Certificates, d.catalog, d.passwordTaken = passwords, s.Secrets.current, s.Catalog, s.passwordTaken()
-	for _, name := range d.catalog.order {
-		d.Components = append(d.Components, &target{Resolved: d.Cluster.Components[name], paused: s.Paused.components[name], err: s.outcome(name).err})
-	}
+	d.Components = lists.Map(d.catalog.order, func(name string) *target {
+		return &target{Resolved: d.Cluster.Components[name], paused: s.Paused.components[name], err: s.outcome(name).err}
+	})
 	renderAll(s, d)
 	s.Releases.past = cmp.Or(s.Releases.past, &release.From{})
-	d.release.calm = map[string]string{}
-	for _, e := range planEffects(s, d) {
-		d.release.calm[e.Key] = e.Hash
-	}
+	d.release.calm = lists.Index(planEffects(s, d), keyAndHash)
 	return d, nil
 }
 

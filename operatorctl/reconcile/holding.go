@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"yunion.io/x/ocadm/internal/identity"
+	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/operatorctl/component"
 	"yunion.io/x/ocadm/operatorctl/effects"
 	"yunion.io/x/ocadm/operatorctl/engine"
@@ -118,10 +119,7 @@ func (c *target) showImage() {
 }
 
 func sameWants(a, b []want) bool {
-	hashes := map[engine.Key]string{}
-	for _, w := range a {
-		hashes[w.key] = w.hash
-	}
+	hashes := lists.Index(a, func(w want) (engine.Key, string) { return w.key, w.hash })
 	return len(a) == len(b) && !slices.ContainsFunc(b, func(w want) bool { return hashes[w.key] != w.hash })
 }
 
@@ -237,13 +235,12 @@ func (h *holding) piece(o release.Object) (*piece, error) {
 	return &piece{Object: typed, role: role(o.Role)}, nil
 }
 
+func keyAndHash(e effects.Effect) (key, hash string) { return e.Key, e.Hash }
+
 // holdEffects keeps effects as in the release: differences of this build alone come with the update. This build completes what the release has not
 // finished.
 func (h *holding) holdEffects(s State, d *Desired, pending map[string]bool) []effects.Effect {
-	base := map[string]string{}
-	for _, e := range h.base.Effects {
-		base[e.Key] = e.Hash
-	}
+	base := lists.Index(h.base.Effects, keyAndHash)
 	had := func(key string) string { return cmp.Or(s.Releases.current.Effects[key], s.Cloud.Status.Effects[key]) }
 	for key, hash := range d.release.calm {
 		if before, there := h.base.release.calm[key]; there && before == hash {
@@ -251,10 +248,7 @@ func (h *holding) holdEffects(s State, d *Desired, pending map[string]bool) []ef
 		}
 	}
 	maps.DeleteFunc(d.release.calm, func(_, hash string) bool { return hash == "" })
-	off := map[string]bool{}
-	for _, c := range d.Components {
-		off[c.Name] = !c.Enabled
-	}
+	off := lists.Index(d.Components, func(c *target) (string, bool) { return c.Name, !c.Enabled })
 	var out []effects.Effect
 	dropped := map[string]bool{}
 	for _, e := range d.Effects {

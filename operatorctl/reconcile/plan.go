@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/internal/wait"
 	"yunion.io/x/ocadm/operatorctl/adopt"
 	"yunion.io/x/ocadm/operatorctl/component"
@@ -72,11 +73,7 @@ func planRound(s State, d *Desired, round int) Plan {
 	for _, c := range d.Components {
 		o := seen[c.Name]
 		p.Serving[c.Name], p.Available[c.Name] = o.serving, o.available
-		for _, e := range d.Effects {
-			if e.Component == c.Name && !c.paused {
-				p.Effects = append(p.Effects, e)
-			}
-		}
+		p.Effects = append(p.Effects, lists.Filter(d.Effects, func(e effects.Effect) bool { return e.Component == c.Name && !c.paused })...)
 		if !c.Enabled || c.paused || brokenBy(s, d, c) != nil {
 			continue
 		}
@@ -168,11 +165,10 @@ func observeOne(s State, c *target) (o observation) {
 		return o
 	}
 	o.workload = status.WorkloadOf(live, s.seen())
-	for _, w := range c.wants {
-		if w.role == roleCopy && w.key.GVK.Kind == "Deployment" {
-			o.copies = append(o.copies, status.Copy{Name: w.key.Name, Workload: status.WorkloadOf(s.Live.objects[w.key], s.seen())})
-		}
-	}
+	copies := lists.Filter(c.wants, func(w want) bool { return w.role == roleCopy && w.key.GVK.Kind == "Deployment" })
+	o.copies = lists.Map(copies, func(w want) status.Copy {
+		return status.Copy{Name: w.key.Name, Workload: status.WorkloadOf(s.Live.objects[w.key], s.seen())}
+	})
 	if o.paused = c.paused || isPaused(s, w.key); o.paused {
 		o.serving = o.workload.Serving() // as the user who paused it wants
 		return o

@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/internal/version"
 	"yunion.io/x/ocadm/operatorctl/component"
 	"yunion.io/x/ocadm/operatorctl/effects"
@@ -136,10 +137,7 @@ func changed(a, b *release.Release) bool {
 
 // differing returns the sorted names of the objects and effects of a release that are not as in an earlier one.
 func differing(a, b *release.Release) (keys []string) {
-	hashes := map[string]string{}
-	for _, o := range a.Objects {
-		hashes[o.Kind+"/"+o.Name] = o.Hash
-	}
+	hashes := lists.Index(a.Objects, func(o release.Object) (string, string) { return o.Kind + "/" + o.Name, o.Hash })
 	for _, o := range b.Objects {
 		if key := o.Kind + "/" + o.Name; hashes[key] != o.Hash {
 			keys = append(keys, key)
@@ -197,11 +195,7 @@ func keepObjects(s State, d *Desired, n *release.Release) error {
 					return err
 				}
 			}
-			for _, o := range full.Objects {
-				if o.Component == c.Name {
-					n.Objects = append(n.Objects, o)
-				}
-			}
+			n.Objects = append(n.Objects, lists.Filter(full.Objects, func(o release.Object) bool { return o.Component == c.Name })...)
 			continue
 		case !c.Enabled || c.err != nil:
 			continue
@@ -221,25 +215,23 @@ func keepObjects(s State, d *Desired, n *release.Release) error {
 	return nil
 }
 
-// rendered returns the inputs of a release.
 func rendered(s State, d *Desired) release.From {
 	f := release.From{
 		Cloud:       &v1alpha1.OnecloudCluster{TypeMeta: s.Cloud.TypeMeta, ObjectMeta: *s.Cloud.ObjectMeta.DeepCopy(), Spec: *s.Cloud.Spec.DeepCopy()},
 		Credentials: map[string]string{}, CertHash: d.Certificates.CertHash, EtcdHash: d.Certificates.EtcdHash,
 		Address: s.Live.address, Instance: s.Live.instance, PasswordTaken: d.passwordTaken, CertSupplied: d.Certificates.Status.Supplied,
 	}
-	for _, c := range s.Cloud.Status.Components {
-		f.Cloud.Status.Components = append(f.Cloud.Status.Components, v1alpha1.ComponentStatus{Name: c.Name, Image: c.Image, Pinned: c.Pinned})
-	}
+	f.Cloud.Status.Components = lists.Map(s.Cloud.Status.Components, func(c v1alpha1.ComponentStatus) v1alpha1.ComponentStatus {
+		return v1alpha1.ComponentStatus{Name: c.Name, Image: c.Image, Pinned: c.Pinned}
+	})
 	_, f.CredentialNames = secrets.Split(s.Secrets.credentials)
 	for key, password := range d.Credentials {
 		f.Credentials[key] = hashOf(s, password)
 	}
-	for _, c := range d.Components {
-		if cm := d.configMap(s, c.Name); render.Chosen(cm) != nil {
-			f.Options = append(f.Options, cm)
-		}
-	}
+	f.Options = lists.Pick(d.Components, func(c *target) (*corev1.ConfigMap, bool) {
+		cm := d.configMap(s, c.Name)
+		return cm, render.Chosen(cm) != nil
+	})
 	return f
 }
 
