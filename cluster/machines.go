@@ -26,6 +26,7 @@ import (
 	"yunion.io/x/ocadm/operatorctl/machine/bootstrap"
 )
 
+// Machine is a machine of a cloud.
 type Machine = v1alpha1.OnecloudMachine
 
 // Machines lists the machines of a cloud by name.
@@ -42,6 +43,7 @@ func Machines(ctx context.Context, c client.Client, namespace, cloud string) ([]
 	return out, nil
 }
 
+// MachineOf reads one machine.
 func MachineOf(ctx context.Context, c client.Client, key client.ObjectKey) (*Machine, error) {
 	m := &Machine{}
 	err := c.Get(ctx, key, m)

@@ -23,6 +23,7 @@ import (
 	"yunion.io/x/ocadm/operatorctl/operation"
 )
 
+// Operation is an operation of a cloud.
 type Operation = v1alpha1.OnecloudOperation
 
 // Operations lists the operations of a cloud, latest first; with an empty name, those of all clouds in the namespace.
@@ -39,6 +40,7 @@ func Operations(ctx context.Context, c client.Client, namespace, cloud string) (
 	return out, nil
 }
 
+// OperationOf reads one operation.
 func OperationOf(ctx context.Context, c client.Client, key client.ObjectKey) (*Operation, error) {
 	o := &Operation{}
 	err := c.Get(ctx, key, o)

@@ -116,6 +116,7 @@ func otherCloud(key client.ObjectKey) error {
 		"restore it into another namespace with --namespace, or delete this cloud first: ocadm cluster delete")
 }
 
+// Restored is the result of a restore.
 type Restored struct {
 	Cloud   string   `json:"cloud"`
 	Backup  string   `json:"backup"`

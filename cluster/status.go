@@ -21,6 +21,7 @@ import (
 	"yunion.io/x/ocadm/operatorctl/status"
 )
 
+// Status is the status of a cloud.
 type Status struct {
 	Name      string `json:"name"`
 	Namespace string `json:"namespace"`

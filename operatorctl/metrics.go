@@ -78,6 +78,7 @@ func (i *instruments) register() error {
 	return err
 }
 
+// Describe lists the metrics.
 func (i *instruments) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{i.state, i.pods, i.condition, i.phase, i.paused, i.operation, i.open, i.renewal, i.expiry, i.audit, i.proven, i.nodeExpiry} {
 		ch <- d
@@ -86,6 +87,7 @@ func (i *instruments) Describe(ch chan<- *prometheus.Desc) {
 	i.effects.Describe(ch)
 }
 
+// Collect reports the metrics of all clouds.
 func (i *instruments) Collect(ch chan<- prometheus.Metric) {
 	i.writes.Collect(ch)
 	i.effects.Collect(ch)

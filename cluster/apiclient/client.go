@@ -28,6 +28,7 @@ import (
 	"yunion.io/x/ocadm/internal/wait"
 )
 
+// Options of a client.
 type Options struct {
 	// URL of the API: https://HOST[:PORT]. Without TLS it must be a loopback address.
 	URL string
@@ -77,6 +78,7 @@ func (c *Client) Scheme() *runtime.Scheme { return c.scheme }
 // RESTMapper returns an empty mapper: paths come from package restapi.
 func (c *Client) RESTMapper() meta.RESTMapper { return meta.NewDefaultRESTMapper(nil) }
 
+// GroupVersionKindFor returns the kind of an object.
 func (c *Client) GroupVersionKindFor(o runtime.Object) (schema.GroupVersionKind, error) {
 	return apiutil.GVKForObject(o, c.scheme)
 }

@@ -28,6 +28,7 @@ const (
 	Failed    State = "failed"
 )
 
+// MachineResult is the result for one machine.
 type MachineResult struct {
 	Name    string `json:"name"`
 	Role    string `json:"role"`
@@ -41,6 +42,7 @@ type MachineResult struct {
 	Log      string       `json:"log,omitempty"`
 }
 
+// Result is the result of a run.
 type Result struct {
 	Machines []MachineResult `json:"machines"`
 	// Removed lists machines that joined in earlier runs but are no longer in the file. They are not touched.

@@ -64,6 +64,7 @@ type JumpHost struct {
 	PasswordFile   string `json:"passwordFile,omitempty"`
 }
 
+// Machine is a machine of the fleet.
 type Machine struct {
 	// Name of its Node: it begins with a letter and has at most 40 lower-case letters, digits and dashes.
 	Name string `json:"name"`

@@ -27,6 +27,7 @@ import (
 	"yunion.io/x/ocadm/internal/version"
 )
 
+// Options of the API.
 type Options struct {
 	// Config is the operator's access to the API server. Its credentials are only used to read releases, for users who may read the cloud.
 	Config *rest.Config

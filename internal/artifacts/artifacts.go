@@ -33,6 +33,7 @@ const CodeUnpinned = "OCA-2320"
 //go:embed artifacts.yaml
 var Embedded []byte
 
+// Table lists all artifacts.
 type Table []row
 
 type row struct {
@@ -66,6 +67,7 @@ type Artifact struct {
 	content
 }
 
+// Parse parses a table.
 func Parse(raw []byte) (Table, error) {
 	var t Table
 	if err := yaml.UnmarshalStrict(raw, &t); err != nil {

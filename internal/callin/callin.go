@@ -29,6 +29,7 @@ const (
 // Tries is how often a machine tries to join after each boot.
 const Tries = 10
 
+// Report is the report of a machine.
 type Report struct {
 	State State
 	// Try is the number of the attempt since boot, from 1.

@@ -47,6 +47,7 @@ type Report struct {
 	Problem string `json:"problem,omitempty"`
 }
 
+// Parse parses a report.
 func Parse(text string) (Report, error) {
 	var r Report
 	if err := json.Unmarshal([]byte(text), &r); err != nil {

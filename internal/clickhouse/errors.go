@@ -17,6 +17,7 @@ import (
 	"yunion.io/x/ocadm/internal/statement"
 )
 
+// Class is the class of an Error.
 type Class string
 
 const (

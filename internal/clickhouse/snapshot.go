@@ -56,6 +56,7 @@ func (a *Admin) Snapshot(ctx context.Context) (*Snapshot, error) {
 	return s, nil
 }
 
+// Age returns the age of the snapshot.
 func (s *Snapshot) Age() time.Duration { return time.Since(s.taken) }
 
 func (s *Snapshot) has(database string) bool {

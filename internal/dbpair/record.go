@@ -103,6 +103,7 @@ func (r Record) Doubted(why string) Record {
 	return Record{Primary: r.Primary, InSync: r.InSync, Term: r.Term, Unsettled: why}
 }
 
+// ReadRecord reads the record from its Lease.
 func ReadRecord(l *coordinationv1.Lease) Record {
 	r := Record{
 		InSync: l.Annotations[syncAnnotation], Promote: l.Annotations[promoteAnnotation], Force: l.Annotations[forceAnnotation] != "",

@@ -98,6 +98,7 @@ func (r Root) newer(than Root) bool {
 	return aerr == nil && berr == nil && bytes.Compare(a, b) > 0
 }
 
+// File is a file of a root.
 type File struct {
 	Digest v1.Hash     `json:"digest"`
 	Size   int64       `json:"size"`

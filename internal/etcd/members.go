@@ -18,6 +18,7 @@ import (
 	"yunion.io/x/ocadm/internal/wait"
 )
 
+// Listed is a member as etcd lists it.
 type Listed struct {
 	ID   uint64
 	Name string // empty until it has started for the first time
@@ -42,6 +43,7 @@ func nodeOf(name string, peers ...string) string {
 	return name
 }
 
+// At reports whether the member has that peer URL.
 func (l Listed) At(peer string) bool { return slices.Contains(l.PeerURLs, peer) }
 
 // List returns the members, in the order of their IDs. It needs a majority.

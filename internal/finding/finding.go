@@ -57,6 +57,7 @@ func (f Finding) Unwrap() error { return f.Err }
 // ExitCode returns the exit code derived from the code, see ExitCode.
 func (f Finding) ExitCode() int { return ExitCode(f.Code) }
 
+// List holds all findings of a run.
 type List []Finding
 
 // Errors returns the findings that stop a run.
@@ -110,6 +111,7 @@ func New(code, what, cause, remedy string) Finding {
 	return Finding{Code: code, Severity: Error, What: what, Cause: cause, Remedy: remedy}
 }
 
+// Warn returns a warning.
 func Warn(code, what, cause, remedy string) Finding {
 	return Finding{Code: code, Severity: Warning, What: what, Cause: cause, Remedy: remedy}
 }

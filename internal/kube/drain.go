@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
+// PodsOn lists the pods of a node.
 func PodsOn(ctx context.Context, c client.Reader, node string) ([]corev1.Pod, error) {
 	var list corev1.PodList
 	if err := c.List(ctx, &list, client.MatchingFields{"spec.nodeName": node}); err != nil {

@@ -125,6 +125,7 @@ func node(n *corev1.Node) (bool, string) {
 	return false, "its kubelet has not reported yet"
 }
 
+// NodeReady reports whether a node is Ready.
 func NodeReady(n *corev1.Node) bool {
 	ready, _ := node(n)
 	return ready
@@ -182,6 +183,7 @@ func PodEnded(p *corev1.Pod) bool {
 	return p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed
 }
 
+// PodReady reports whether a pod is Ready.
 func PodReady(p *corev1.Pod) bool {
 	return slices.ContainsFunc(p.Status.Conditions, func(c corev1.PodCondition) bool {
 		return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue

@@ -214,6 +214,7 @@ func (a *Admin) AccountStatements(ctx context.Context) ([]string, error) {
 	return append(roles, out...), nil
 }
 
+// MakeAccounts runs the statements from AccountStatements.
 func (a *Admin) MakeAccounts(ctx context.Context, statements []string) error {
 	return a.each(ctx, "creating the accounts", statements, statements...)
 }

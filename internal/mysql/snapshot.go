@@ -144,6 +144,7 @@ func (s *Snapshot) exists(t thing, acc Account) bool {
 	return slices.ContainsFunc(acc.hosts(), func(h string) bool { _, ok := hosts[h]; return ok })
 }
 
+// Age returns the age of the snapshot.
 func (s *Snapshot) Age() time.Duration { return time.Since(s.taken) }
 
 func (s *Snapshot) key(database string) string {

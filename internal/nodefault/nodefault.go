@@ -38,6 +38,7 @@ const (
 	CutNode Kind = "cut-node"
 )
 
+// Kinds returns all kinds.
 func Kinds() []Kind { return []Kind{KillKeepalived, PauseAPIServer, PauseEtcd, CutNode} }
 
 const (
@@ -59,6 +60,7 @@ const (
 // scripts are the shell scripts that cause a fault and undo it. Undoing it may be repeated.
 type scripts struct{ fault, restore string }
 
+// Fault is a fault on this machine.
 type Fault struct {
 	Kind Kind
 	For  time.Duration

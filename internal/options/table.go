@@ -60,6 +60,7 @@ func (o *Option) UnmarshalJSON(data []byte) error {
 	return json.Unmarshal(data, (*plain)(o))
 }
 
+// File is one file of the table.
 type File struct {
 	// Source is the struct it was generated from, Commits the versions used, as far as they are known.
 	Source  string            `json:"source,omitempty"`
@@ -69,6 +70,7 @@ type File struct {
 	Extra   map[string]Option `json:"extra,omitempty"`
 }
 
+// ParseFile parses one file of the table.
 func ParseFile(data []byte) (File, error) {
 	var f File
 	if err := yaml.UnmarshalStrict(data, &f); err != nil {

@@ -23,6 +23,7 @@ import (
 // CodePush is the finding code of an image that a registry did not accept.
 const CodePush = "OCA-2202"
 
+// Options configure a push.
 type Options struct {
 	// Insecure allows plain HTTP, and HTTPS with a certificate of an unknown CA.
 	Insecure bool

@@ -20,6 +20,7 @@ import (
 // stopTimeout is how long a script may take to end after SIGTERM.
 const stopTimeout = 15 * time.Second
 
+// Result is the outcome of a script.
 type Result struct {
 	Exit int
 	// Stderr is the end of its standard error, at most tailBytes.

@@ -270,6 +270,7 @@ func reload(proc string) error {
 	return syscall.Kill(first, syscall.SIGHUP)
 }
 
+// InterfaceOf returns the interface that has an address.
 func InterfaceOf(address string) (string, error) {
 	list, err := net.Interfaces()
 	if err != nil {

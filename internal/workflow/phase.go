@@ -12,6 +12,7 @@ import (
 	"yunion.io/x/ocadm/internal/lists"
 )
 
+// EventType is the type of an Event.
 type EventType string
 
 // The event types. With "-o jsonl", each line of output is one Event; docs/reference/events.md describes them.

@@ -37,6 +37,7 @@ type StepResult struct {
 	Err      error         `json:"-"`
 }
 
+// Result is the outcome of a run.
 type Result struct {
 	Plan     string        `json:"plan"`
 	Steps    []StepResult  `json:"steps"`
@@ -52,6 +53,7 @@ const (
 	Rollback OnFailure = "rollback"
 )
 
+// Options holds the settings of one run.
 type Options struct {
 	DryRun bool
 	// Skip and Only name phases; a parent's name covers its children.

@@ -241,6 +241,7 @@ func (c Cluster) PodHost(component string, i int32) string {
 
 func (c Cluster) ClickHouse() bool { return c.Spec != nil && c.Spec.Clickhouse.Host != "" }
 
+// Runs reports whether a component is enabled.
 func (c Cluster) Runs(name string) bool { return c.Components[name].Enabled }
 
 // Before reports whether the cloud's release is older than another one, for templates.

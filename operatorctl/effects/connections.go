@@ -56,8 +56,10 @@ type Notice struct {
 	Warning                 bool
 }
 
+// SecretReader reads a key of a Secret.
 type SecretReader func(ctx context.Context, name, key string) (string, error)
 
+// Secrets returns a reader of the Secrets in a namespace.
 func Secrets(c client.Reader, namespace string) SecretReader {
 	return func(ctx context.Context, name, key string) (string, error) {
 		s := &corev1.Secret{}

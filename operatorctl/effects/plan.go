@@ -21,6 +21,7 @@ import (
 	"yunion.io/x/ocadm/operatorctl/engine"
 )
 
+// Input is the input of Plan.
 type Input struct {
 	Cluster component.Cluster
 	// Order lists the component names, dependencies first.

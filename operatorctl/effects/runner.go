@@ -16,6 +16,7 @@ import (
 	"yunion.io/x/ocadm/internal/lists"
 )
 
+// State is the state of an effect.
 type State string
 
 const (

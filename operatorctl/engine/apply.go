@@ -90,6 +90,7 @@ const (
 	lastWord     = 5 * time.Second
 )
 
+// NewApplier returns an Applier.
 func NewApplier(w client.Client, r client.Reader) *Applier {
 	return &Applier{Writer: w, Reader: r, Now: time.Now, records: records{of: map[Key]record{}}}
 }

@@ -36,6 +36,7 @@ const flush = 5 * time.Second
 // work implements the steps of operations on machines, including the login.
 type work struct{ Options }
 
+// Actions returns the actions on machines.
 func Actions(o Options) []operation.Action {
 	w := work{o}
 	return []operation.Action{

@@ -33,6 +33,7 @@ func skipIf(why string, cond func(*Run) bool) func(*Run) string {
 	}
 }
 
+// Action is a kind of operation.
 type Action struct {
 	// Name is the value of spec.action; Short says what it does.
 	Name, Short string

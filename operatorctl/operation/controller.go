@@ -34,6 +34,7 @@ type Settings struct {
 	AtOnce bool
 }
 
+// Options configure a Controller.
 type Options struct {
 	// Means are for the steps; nil Probes means Probes().
 	Means

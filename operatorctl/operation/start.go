@@ -144,6 +144,7 @@ func change(ctx context.Context, c client.Client, o client.Object, owner client.
 	return kube.Merge(ctx, c, o, owner, fields)
 }
 
+// Services returns the Deployments of a cloud.
 func Services(ctx context.Context, c client.Reader, key client.ObjectKey) ([]appsv1.Deployment, error) {
 	var list appsv1.DeploymentList
 	if err := c.List(ctx, &list, client.InNamespace(key.Namespace), client.MatchingLabels{v1alpha1.LabelManagedBy: v1alpha1.ValueManagedBy}); err != nil {

@@ -125,6 +125,7 @@ const (
 	keyContents = "contents"
 )
 
+// SecretName returns the name of the Secret of a release.
 func SecretName(cloud string, revision int) string {
 	return fmt.Sprintf("%s-release-%d", cloud, revision)
 }
@@ -165,6 +166,7 @@ func Revision(s metav1.Object) int {
 	return n
 }
 
+// DecodeSummary reads the summary of a release.
 func DecodeSummary(s *corev1.Secret) (out Summary, err error) {
 	if err = json.Unmarshal(s.Data[keySummary], &out); err != nil {
 		err = fmt.Errorf("reading Secret %q: %w", s.Name, err)
@@ -172,6 +174,7 @@ func DecodeSummary(s *corev1.Secret) (out Summary, err error) {
 	return out, err
 }
 
+// Decode reads a release.
 func Decode(s *corev1.Secret) (*Release, error) {
 	r := &Release{}
 	var err error

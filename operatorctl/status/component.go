@@ -94,6 +94,7 @@ type Effect struct {
 	Waiting, Error string
 }
 
+// Component returns the status of one component.
 func Component(o Observed) v1alpha1.ComponentStatus {
 	s := v1alpha1.ComponentStatus{Name: o.Name, Pinned: o.Resolved.Pinned, Image: o.Resolved.FullImage}
 	s.State, s.Reason, s.Message = judge(o)

@@ -15,6 +15,7 @@ import (
 	"yunion.io/x/ocadm/phases/host"
 )
 
+// NetworkPhase is the name of NetworkReady.
 const NetworkPhase = "network-ready"
 
 // flannelSubnet is the file to which flannel writes the pod addresses of this node. Its CNI plugin fails until the file exists, although the node is Ready

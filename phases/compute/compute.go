@@ -17,6 +17,7 @@ import (
 	"yunion.io/x/ocadm/phases/host"
 )
 
+// PhaseName is the name of Phase.
 const PhaseName = "compute"
 
 // The findings of this package. Preflight reports the first group, before anything changes.

@@ -22,6 +22,7 @@ import (
 	"yunion.io/x/ocadm/phases/node"
 )
 
+// PhaseName is the name of Phase.
 const PhaseName = "depot"
 
 // CodeNotServing is the finding for a depot that does not answer on its own node.

@@ -103,6 +103,7 @@ func store(ctx context.Context, s *depot.Store, r root, p func(done, total int64
 	return s.Storing(ctx, func() error { return r.fill(ctx, s, p) })
 }
 
+// Has reports whether this machine has a depot.
 func Has(h *host.Host) bool { return h.Files.Exists(manifestFile) }
 
 // nodeRoot returns the root of what this node has installed and pulled, for installations without a bundle. Each control-plane node has its own.

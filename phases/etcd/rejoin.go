@@ -41,6 +41,7 @@ type Rejoin struct {
 
 func (r *Rejoin) record() (record, error) { return r.load(r.Host, rejoinName, r.source()) }
 
+// RejoinStep is a step of a rejoin.
 type RejoinStep = workflow.Phase[*Rejoin]
 
 const (

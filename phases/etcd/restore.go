@@ -45,6 +45,7 @@ type Restore struct {
 	earlier
 }
 
+// RestoreStep is a step of a restore.
 type RestoreStep = workflow.Phase[*Restore]
 
 const (

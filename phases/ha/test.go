@@ -174,6 +174,7 @@ func (t *Test) console(ctx context.Context) (at, silent string, err error) {
 	return "", silent, nil
 }
 
+// Step is a step of a test.
 type Step = workflow.Phase[*Test]
 
 // Steps returns the steps that test a control plane.

@@ -47,6 +47,7 @@ type Facts struct {
 	Programs map[string]Program `json:"programs,omitempty"`
 }
 
+// Named returns the interface with this name.
 func (f Facts) Named(name string) (Interface, bool) {
 	return f.first(func(i Interface) bool { return i.Name == name })
 }

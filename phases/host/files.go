@@ -44,6 +44,7 @@ func (f Files) wet(op, name string) error {
 	return nil
 }
 
+// ReadFile reads a file.
 func (f Files) ReadFile(name string) ([]byte, error) { return os.ReadFile(f.Path(name)) }
 
 // Text returns the content of a file, or "" if it cannot be read.

@@ -15,6 +15,7 @@ import (
 // UnitDir is the directory of the administrator's systemd units, including ocadm's.
 const UnitDir = "/etc/systemd/system"
 
+// Systemctl runs systemctl.
 func (h *Host) Systemctl(ctx context.Context, args ...string) (exec.Result, error) {
 	return h.Exec.Run(ctx, exec.Command{Path: "systemctl", Args: args})
 }

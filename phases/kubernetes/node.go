@@ -20,6 +20,7 @@ import (
 	"yunion.io/x/ocadm/phases/config"
 )
 
+// Role is the role of a node in Kubernetes.
 type Role string
 
 // The roles of a node.

@@ -49,6 +49,7 @@ type Renewal struct {
 	recreated bool
 }
 
+// RenewStep is one step of a renewal.
 type RenewStep = workflow.Phase[*Renewal]
 
 const (

@@ -255,6 +255,7 @@ func StaticVersions(h *host.Host) map[string]string {
 	return out
 }
 
+// Tag returns the tag of an image.
 func Tag(image string) string { return images.Split(image).Tag }
 
 // WriteUpgradeConfig writes the configuration of kubeadm's upgrade phases.

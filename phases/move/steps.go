@@ -24,6 +24,7 @@ import (
 	"yunion.io/x/ocadm/phases/kubernetes"
 )
 
+// Step is a step of a move.
 type Step = workflow.Phase[*Move]
 
 // interval is the polling interval of steps that wait.

@@ -20,6 +20,7 @@ import (
 	"yunion.io/x/ocadm/phases/host"
 )
 
+// FirewallPhase is the name of Firewall.
 const FirewallPhase = "node-firewall"
 
 const (

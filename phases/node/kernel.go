@@ -15,6 +15,7 @@ import (
 	"yunion.io/x/ocadm/phases/host"
 )
 
+// KernelPhase is the name of Kernel.
 const KernelPhase = "node-kernel"
 
 const (

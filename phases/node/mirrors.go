@@ -23,6 +23,7 @@ import (
 	"yunion.io/x/ocadm/phases/host"
 )
 
+// MirrorsPhase is the name of Mirrors.
 const MirrorsPhase = "node-mirrors"
 
 // everyRegistry is the directory that containerd reads for registries without their own.

@@ -51,6 +51,7 @@ func HostPath(name, path string, kind corev1.HostPathType) corev1.Volume {
 	return corev1.Volume{Name: name, VolumeSource: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: path, Type: &kind}}}
 }
 
+// Manifest returns the file of a static pod.
 func Manifest(p *corev1.Pod) (host.FileSet, error) {
 	raw, err := yaml.Marshal(p)
 	if err != nil {

@@ -38,6 +38,7 @@ type Job struct {
 	DeleteVolumes bool
 }
 
+// Step is a step of the removal.
 type Step = workflow.Phase[*Job]
 
 const (

@@ -38,6 +38,7 @@ func ReadNode(dir string) (map[string][]byte, error) {
 	return out, nil
 }
 
+// NewNode returns this machine in a stage.
 func NewNode(h *host.Host, data map[string][]byte, stage Stage) (*Node, error) {
 	_, m, err := fromData(data)
 	if err != nil {
@@ -59,6 +60,7 @@ func (n *Node) Left() ([]string, error) {
 	return kubernetes.Left(n.Host, n.going)
 }
 
+// NodeStep is a step on one machine.
 type NodeStep = workflow.Phase[*Node]
 
 // NodeSteps apply a stage on this machine. A step is done when its files and processes match the stage.

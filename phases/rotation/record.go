@@ -29,6 +29,7 @@ import (
 	"yunion.io/x/ocadm/phases/kubernetes"
 )
 
+// Stage is a stage of a rotation.
 type Stage string
 
 // The stages. In Trust, both CAs are trusted and the old one signs; in Sign, the new one signs; in Drop, only the new one is trusted.

@@ -33,6 +33,7 @@ type Rotation struct {
 	material material
 }
 
+// Step is a step of a rotation.
 type Step = workflow.Phase[*Rotation]
 
 // Begin reads the progress of a rotation. It changes nothing.

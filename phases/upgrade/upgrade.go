@@ -35,6 +35,7 @@ type Upgrade struct {
 	release func()
 }
 
+// Step is a step of an upgrade.
 type Step = workflow.Phase[*Upgrade]
 
 // on converts a phase of the installer to a step. The step is not undone: the node runs with what that would remove.

@@ -29,6 +29,7 @@ type Case struct {
 	Want string `json:"want"`
 }
 
+// Cases returns all cases.
 func Cases() ([]Case, error) {
 	data, err := yaml.YAMLToJSON(text)
 	if err != nil {

@@ -28,6 +28,7 @@ import (
 	"yunion.io/x/ocadm/test/require"
 )
 
+// Kinds returns the kinds of objects of a cloud.
 func Kinds() []client.Object {
 	return []client.Object{
 		&corev1.ConfigMap{}, &corev1.Secret{}, &corev1.Service{}, &corev1.PersistentVolumeClaim{}, &appsv1.Deployment{}, &appsv1.StatefulSet{},

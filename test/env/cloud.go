@@ -221,6 +221,7 @@ func (e *Env) Credentials() map[string][]byte {
 	return s.Data
 }
 
+// Component returns the status of a component.
 func Component(cr *v1alpha1.OnecloudCluster, name string) v1alpha1.ComponentStatus {
 	c := lists.First(cr.Status.Components, func(c v1alpha1.ComponentStatus) bool { return c.Name == name })
 	c.Name = name
@@ -273,6 +274,7 @@ func (e *Env) explain() {
 	e.T.Logf("the cloud:\n%s", States(e.TryCloud()))
 }
 
+// Operation creates an operation of the cloud.
 func (e *Env) Operation(name string, spec v1alpha1.OnecloudOperationSpec) *v1alpha1.OnecloudOperation {
 	e.Helper()
 	spec.Cloud = Name
@@ -289,6 +291,7 @@ func (e *Env) Operations() []*v1alpha1.OnecloudOperation {
 	return all
 }
 
+// UntilOperation waits until an operation is as wanted.
 func (e *Env) UntilOperation(name string, wanted func(*v1alpha1.OnecloudOperation) bool) (last *v1alpha1.OnecloudOperation) {
 	e.Helper()
 	e.Until(&v1alpha1.OnecloudOperation{}, name, func(object client.Object) (bool, string) {
@@ -302,6 +305,7 @@ func (e *Env) UntilOperation(name string, wanted func(*v1alpha1.OnecloudOperatio
 	return last
 }
 
+// Ended reports whether an operation has ended.
 func Ended(o *v1alpha1.OnecloudOperation) bool { return o.Status.Phase.Final() }
 
 // LoginSecret is the name of the Secret with the key, which Joinable writes.

@@ -51,6 +51,7 @@ type JobPods struct {
 	hold bool
 }
 
+// JobPod is the pod of a Job.
 type JobPod struct {
 	Process *os.Process
 	// Gone means that the pod's node was lost: its status is no longer reported.

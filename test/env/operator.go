@@ -159,6 +159,7 @@ func (e *Env) CountBy(f harness.Filter, do func()) Work {
 	return Work{requests, statements, others}
 }
 
+// Requests returns the requests of a user since a mark.
 func (e *Env) Requests(since harness.Mark, f harness.Filter) []harness.Request {
 	e.Helper()
 	requests, err := e.Cluster.Requests(since, e.Mark(), f)

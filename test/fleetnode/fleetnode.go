@@ -20,6 +20,7 @@ import (
 	"yunion.io/x/ocadm/test/sshserver"
 )
 
+// Machine is one machine.
 type Machine struct {
 	*sshserver.Server
 	Name string

@@ -43,6 +43,7 @@ type Options struct {
 	Args []string
 }
 
+// Server is a running server.
 type Server struct {
 	// MySQL is true for Oracle's MySQL, false for MariaDB.
 	MySQL        bool

@@ -27,6 +27,7 @@ type Programs struct {
 	Daemon, Install, client program
 }
 
+// FindPrograms returns the installed programs.
 func FindPrograms() (Programs, error) {
 	if root := os.Getenv(MySQLEnv); root != "" {
 		return mysqlPrograms(root)

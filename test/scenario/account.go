@@ -13,6 +13,7 @@ import (
 	"yunion.io/x/ocadm/internal/lists"
 )
 
+// Account is a user of the cloud with a project.
 type Account struct{ User, Project, Password, UserID, ProjectID string }
 
 // AddAccount creates a user who is administrator of a project.
@@ -66,11 +67,13 @@ func (s *Session) Images(ctx context.Context) (map[string]string, error) {
 	return out, nil
 }
 
+// AddProject creates a project.
 func (s *Session) AddProject(ctx context.Context, name string) error {
 	_, err := s.call(ctx, http.MethodPost, s.sc.url(1, keystonePort, "/v3/projects"), map[string]any{"project": map[string]string{"name": name}}, nil)
 	return err
 }
 
+// Projects returns the names of all projects.
 func (s *Session) Projects(ctx context.Context) (map[string]bool, error) {
 	var answer struct{ Projects []struct{ Name string } }
 	if _, err := s.call(ctx, http.MethodGet, s.sc.url(1, keystonePort, "/v3/projects"), nil, &answer); err != nil {

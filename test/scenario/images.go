@@ -102,6 +102,7 @@ func (s *Session) StartServer(ctx context.Context, node int, id string) (pid str
 	return answer.PID, err
 }
 
+// StopServer stops a server.
 func (s *Session) StopServer(ctx context.Context, node int, id string) error {
 	_, err := s.call(ctx, http.MethodPost, s.sc.url(node, hostPort, "/servers/"+id+"/stop"), nil, nil)
 	return err

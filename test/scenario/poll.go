@@ -29,6 +29,7 @@ type Poll struct {
 	Pool *x509.CertPool
 }
 
+// Polled is the result of a Poll.
 type Polled struct {
 	Name string
 	// Sent counts all requests, Failed those without a 200 response.

@@ -41,6 +41,7 @@ type Scenario struct {
 	Times []Step
 }
 
+// Step is one timed step.
 type Step struct {
 	Name string
 	Took time.Duration
@@ -140,6 +141,7 @@ type ClusterStatus struct {
 	} `json:"components"`
 }
 
+// Status returns the status of the cloud.
 func (sc *Scenario) Status(ctx context.Context) (ClusterStatus, error) {
 	var s ClusterStatus
 	out, err := sc.On(ctx, 1, Ocadm, "cluster", "status", "-o", "json")
@@ -179,6 +181,7 @@ func (sc *Scenario) AllAvailable(ctx context.Context) error {
 	return nil
 }
 
+// Report prints the times.
 func (sc *Scenario) Report(w io.Writer) {
 	for _, s := range sc.Times {
 		fmt.Fprintf(w, "  %-28s %8.1f s\n", s.Name, s.Took.Seconds())

@@ -46,10 +46,12 @@ type Piece struct {
 	SQL   []byte
 }
 
+// Summary is a summary of a dump.
 type Summary struct {
 	Databases []DatabaseSummary `json:"databases"`
 }
 
+// DatabaseSummary is a summary of one database in a dump.
 type DatabaseSummary struct {
 	Name   string         `json:"name"`
 	Tables []TableSummary `json:"tables"`

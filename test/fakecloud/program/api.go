@@ -27,6 +27,7 @@ type Service struct {
 	Store *rest.Store
 }
 
+// Routes returns the API of the program.
 func (s Service) Routes(ctx context.Context) rest.Routes {
 	switch s.Profile.Type {
 	case "compute_v2":

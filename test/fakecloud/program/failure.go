@@ -28,6 +28,7 @@ const (
 	UnderLoad Failure = "-fails-under-load"
 )
 
+// Failures returns all failures.
 func Failures() []Failure { return []Failure{AtStart, InMigration, WhenReady, UnderLoad} }
 
 const (

@@ -70,6 +70,7 @@ func (c *Cluster) Config(user string, groups ...string) *rest.Config {
 	return config
 }
 
+// ServiceAccount is Config for a service account.
 func (c *Cluster) ServiceAccount(namespace, name string) *rest.Config {
 	config := c.Config("system:serviceaccount:"+namespace+":"+name, "system:serviceaccounts", "system:serviceaccounts:"+namespace, "system:authenticated")
 	config.UserAgent = name

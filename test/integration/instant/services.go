@@ -73,6 +73,7 @@ const (
 	prefix   = "default-"
 )
 
+// Transport returns the transport to the services.
 func (s *Services) Transport() http.RoundTripper { return harness.RoundTrip(s.serve) }
 
 // Close stops every service. Stored data stays.

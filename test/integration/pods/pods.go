@@ -59,6 +59,7 @@ type Options struct {
 	Dir string
 }
 
+// Kubelet runs pods.
 type Kubelet struct {
 	options  Options
 	client   client.Client

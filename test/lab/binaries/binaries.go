@@ -74,6 +74,7 @@ func GetFor(ctx context.Context, name, kubernetes string, logf cache.Logf) (Buil
 	return Built{}, fmt.Errorf("finding the program %q: the lab has %s", name, strings.Join(Names(), ", "))
 }
 
+// Names returns the names of all programs.
 func Names() []string {
 	return append(slices.Concat(lists.Map(modules(version.Kubernetes), programNames)...), pauseName)
 }

@@ -25,6 +25,7 @@ import (
 // DefaultName is the name of a lab if the user gives none.
 const DefaultName = "default"
 
+// Options configure a lab.
 type Options struct {
 	// Name distinguishes labs on one host; empty means DefaultName.
 	Name  string `json:"-"`

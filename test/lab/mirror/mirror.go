@@ -29,6 +29,7 @@ import (
 // Host is the only host that the proxy reaches.
 const Host = "mirror.example.org"
 
+// Account is a user name and a password.
 type Account struct{ User, Password string }
 
 // Options define what is served.
