@@ -52,7 +52,7 @@ func Set[S ~[]E, E any, K comparable](all S, f func(E) K) map[K]bool {
 
 // Index returns a map with the key and the value that f returns for each element.
 func Index[S ~[]E, E any, K comparable, V any](all S, f func(E) (K, V)) map[K]V {
-	out := map[K]V{}
+	out := make(map[K]V, len(all))
 	for _, e := range all {
 		k, v := f(e)
 		out[k] = v
