@@ -50,7 +50,7 @@ func Set[S ~[]E, E any, K comparable](all S, f func(E) K) map[K]bool {
 	return out
 }
 
-// Index returns a map with the key and the value that f returns for each element.
+// Index returns a map with the key and the value that f returns for each element. Of elements with the same key, the last counts.
 func Index[S ~[]E, E any, K comparable, V any](all S, f func(E) (K, V)) map[K]V {
 	out := make(map[K]V, len(all))
 	for _, e := range all {

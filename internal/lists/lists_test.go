@@ -28,6 +28,9 @@ func TestLists(t *testing.T) {
 	if got := lists.Set(all, odd); len(got) != 2 || !got[true] || !got[false] {
 		t.Errorf("Set: %v", got)
 	}
+	if got := lists.Index(all, func(n int) (bool, string) { return odd(n), strconv.Itoa(n) }); len(got) != 2 || got[true] != "1" || got[false] != "2" {
+		t.Errorf("Index: %v", got)
+	}
 	if got := lists.Unique([]int{3, 1, 3, 2, 1}); !slices.Equal(got, all) {
 		t.Errorf("Unique: %d", got)
 	}
