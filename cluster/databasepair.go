@@ -332,7 +332,7 @@ func ReplicaFits(ctx context.Context, c client.Client, s DatabaseStatus) error {
 	if err := c.List(ctx, &nodes, client.MatchingLabels{v1alpha1.NodeRolePrefix + RoleController: v1alpha1.Enable}); err != nil {
 		return fmt.Errorf("listing nodes: %w", err)
 	}
-	ready := len(lists.Filter(nodes.Items, func(n corev1.Node) bool { return kube.NodeReady(&n) && !n.Spec.Unschedulable }))
+	ready := lists.Count(nodes.Items, func(n corev1.Node) bool { return kube.NodeReady(&n) && !n.Spec.Unschedulable })
 	if ready < 2 {
 		return finding.New("OCA-7435", "The replica was not added", fmt.Sprintf("ready nodes with the role controller: %d; two are needed", ready),
 			"ocadm join --control-plane, or ocadm join --as-onecloud-controller, on another machine")

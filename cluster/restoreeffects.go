@@ -6,8 +6,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"maps"
-	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -72,7 +70,12 @@ func doneThen(now map[string]string, then int, releases map[int]*release.Release
 
 // hadOnce reports whether an effect was applied before the backup was made.
 func hadOnce(releases map[int]*release.Release, key, hash string) bool {
-	return slices.ContainsFunc(slices.Collect(maps.Values(releases)), func(r *release.Release) bool { return r.Effects[key] == hash })
+	for _, r := range releases {
+		if r.Effects[key] == hash {
+			return true
+		}
+	}
+	return false
 }
 
 // remember resets the record of effects inside the databases to its state at the time of the backup. Otherwise the operator would consider effects

@@ -212,7 +212,7 @@ func (s Status) Counts() (available, all int) {
 
 // Idle returns how many components have no node to run on.
 func (s Status) Idle() int {
-	return len(lists.Filter(s.Components, func(c v1alpha1.ComponentStatus) bool { return c.State == v1alpha1.Idle }))
+	return lists.Count(s.Components, func(c v1alpha1.ComponentStatus) bool { return c.State == v1alpha1.Idle })
 }
 
 // Why explains in one line why a component is in its state.

@@ -115,7 +115,7 @@ func (s Status) facts() (list []string) {
 	add("paused", s.Paused)
 	add("fields ignored", s.Ignored)
 	_, all := s.Counts()
-	outdated := len(lists.Filter(s.Components, func(c v1alpha1.ComponentStatus) bool { return c.Outdated }))
+	outdated := lists.Count(s.Components, func(c v1alpha1.ComponentStatus) bool { return c.Outdated })
 	progress := ""
 	switch moves := s.Running != "" && s.Running != s.Version; {
 	case moves && outdated > 0:

@@ -34,6 +34,7 @@ type Source struct {
 	Admin *mysql.Admin
 }
 
+// Plan is a plan for a backup.
 type Plan struct {
 	Source
 	Store Store
@@ -65,6 +66,7 @@ func (e *SpaceError) Error() string {
 // prefix returns the prefix of a cloud's file names. It includes the ID, because clouds that share a store often share their name, too.
 func prefix(c Cloud) string { return c.Name + "-" + digest([]byte(c.ID))[:8] + "-" }
 
+// FileName returns the file name of a backup.
 func FileName(h Header) string {
 	return prefix(h.Cloud) + h.Time.UTC().Format("20060102T150405Z") + Suffix
 }

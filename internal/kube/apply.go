@@ -206,12 +206,13 @@ func same(manager string, sent, before, after *unstructured.Unstructured) bool {
 
 // owned returns the fields that the manager applied, as recorded by the API server.
 func owned(manager string, o *unstructured.Unstructured) string {
-	ours := lists.Filter(o.GetManagedFields(), func(f metav1.ManagedFieldsEntry) bool {
-		return f.Manager == manager && f.Operation == metav1.ManagedFieldsOperationApply && f.FieldsV1 != nil
-	})
-	return strings.Join(lists.Map(ours, func(f metav1.ManagedFieldsEntry) string {
-		return f.APIVersion + " " + f.Subresource + " " + f.FieldsV1.String()
-	}), "\n")
+	var fields []string
+	for _, f := range o.GetManagedFields() {
+		if f.Manager == manager && f.Operation == metav1.ManagedFieldsOperationApply && f.FieldsV1 != nil {
+			fields = append(fields, f.APIVersion+" "+f.Subresource+" "+f.FieldsV1.String())
+		}
+	}
+	return strings.Join(fields, "\n")
 }
 
 // project returns the keys of v that are in the mask. Lists are kept whole: the API server matches their items by their own keys.

@@ -33,6 +33,16 @@ func Filter[S ~[]E, E any](all S, keep func(E) bool) (out S) {
 	return out
 }
 
+// Count returns the number of elements for which is returns true.
+func Count[S ~[]E, E any](all S, is func(E) bool) (n int) {
+	for _, e := range all {
+		if is(e) {
+			n++
+		}
+	}
+	return n
+}
+
 // First returns the first element for which is returns true, otherwise the zero value.
 func First[S ~[]E, E any](all S, is func(E) bool) (first E) {
 	if i := slices.IndexFunc(all, is); i >= 0 {

@@ -22,6 +22,9 @@ func TestLists(t *testing.T) {
 	if got := lists.Filter(all, odd); !slices.Equal(got, []int{3, 1}) || !slices.Equal(all, []int{3, 1, 2}) {
 		t.Errorf("Filter: %d of %d", got, all)
 	}
+	if got := lists.Count(all, odd); got != 2 {
+		t.Errorf("Count: %d", got)
+	}
 	if first, none := lists.First(all, odd), lists.First(all, func(n int) bool { return n > 3 }); first != 3 || none != 0 {
 		t.Errorf("First: %d, %d", first, none)
 	}

@@ -285,7 +285,7 @@ func TestConnectingFails(t *testing.T) {
 			"CREATE USER 'nobody'@'%'"},
 		{"host not allowed", func(c *Config) { c.Port, c.Password, c.Dial = narrow.Port, canary, from("127.0.0.9") }, HostNotAllowed,
 			"'root'@'127.0.0.9'", "CREATE USER IF NOT EXISTS 'root'@'127.0.0.9' IDENTIFIED BY '<password>';"},
-		{"nobody listens", func(c *Config) { c.Port, c.Password = closedPort, canary }, Unreachable, "", "</dev/tcp/127.0.0.1/"},
+		{"closed port", func(c *Config) { c.Port, c.Password = closedPort, canary }, Unreachable, "", "</dev/tcp/127.0.0.1/"},
 		{"no such host", func(c *Config) { c.Host, c.Password = "db.invalid", canary }, Unreachable, "", "db.invalid:"},
 		{"Service", func(c *Config) { c.Host, c.Password = "ocadm-mysql.onecloud.svc", canary }, Unreachable, "", "kubectl -n onecloud describe service ocadm-mysql"},
 	} {

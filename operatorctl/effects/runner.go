@@ -7,8 +7,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
-	"slices"
 	"sync"
 	"time"
 
@@ -102,10 +100,16 @@ func (m *Memory) Retry() {
 	}
 }
 
+// Busy reports whether an attempt at an effect is running.
 func (m *Memory) Busy() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return slices.ContainsFunc(slices.Collect(maps.Values(m.tries)), func(t try) bool { return t.running })
+	for _, t := range m.tries {
+		if t.running {
+			return true
+		}
+	}
+	return false
 }
 
 // Runner performs the due effects of a list.

@@ -69,7 +69,7 @@ func (c *Cloud) HighlyAvailable(cluster component.Cluster, nodes []Node, pods []
 
 // lacksNodes returns what fails with one node because too few nodes take the services, or because its pods share a node. on is from running.
 func lacksNodes(c component.Cluster, nodes []Node, twice []string, on map[string]map[string]int) (out []string) {
-	ready := len(lists.Filter(nodes, func(n Node) bool { return n.Ready && n.Labels[v1alpha1.NodeRolePrefix+"controller"] == v1alpha1.Enable }))
+	ready := lists.Count(nodes, func(n Node) bool { return n.Ready && n.Labels[v1alpha1.NodeRolePrefix+"controller"] == v1alpha1.Enable })
 	if ready < 2 && len(twice) > 0 {
 		return []string{fmt.Sprintf("%d Ready node with the role controller, so all copies share it: ocadm join --control-plane adds one", ready)}
 	}

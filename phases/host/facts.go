@@ -167,11 +167,13 @@ func memory(meminfo string) uint64 {
 }
 
 func swaps(s string) []string {
-	_, lines, _ := strings.Cut(s, "\n") // without the heading
-	return lists.Pick(strings.Split(lines, "\n"), func(line string) (string, bool) {
-		fields := append(strings.Fields(line), "")
-		return fields[0], fields[0] != ""
-	})
+	var out []string
+	for i, line := range strings.Split(s, "\n") {
+		if f := strings.Fields(line); i > 0 && len(f) > 0 {
+			out = append(out, f[0])
+		}
+	}
+	return out
 }
 
 var versionNumber = regexp.MustCompile(`\bv?(\d+\.\d+\.\d+(?:-[0-9A-Za-z.-]+)?)`)

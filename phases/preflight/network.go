@@ -68,10 +68,12 @@ func dnsName(s string) string {
 
 func checkResolver(ctx context.Context, m *machine) []finding.Finding {
 	file := m.resolvConf(ctx)
-	servers := lists.Pick(strings.Split(m.h.Files.Text(file), "\n"), func(line string) (string, bool) {
-		f := append(strings.Fields(line), "", "")
-		return f[1], f[0] == "nameserver" && f[1] != ""
-	})
+	var servers []string
+	for line := range strings.Lines(m.h.Files.Text(file)) {
+		if f := strings.Fields(line); len(f) >= 2 && f[0] == "nameserver" {
+			servers = append(servers, f[1])
+		}
+	}
 	if len(servers) == 0 {
 		add := "add a line to " + file + ": nameserver ADDRESS"
 		if file != "/etc/resolv.conf" {

@@ -54,7 +54,7 @@ func addOperator(ctx context.Context, k client.Client, every time.Duration, r wo
 		if err != nil || o.scaled() {
 			return err == nil, "", err
 		}
-		ready := len(lists.Filter(o.nodes, func(n corev1.Node) bool { return takesPods(n) && kube.NodeReady(&n) }))
+		ready := lists.Count(o.nodes, func(n corev1.Node) bool { return takesPods(n) && kube.NodeReady(&n) })
 		if ready < operators {
 			return false, fmt.Sprintf("%d of %d control-plane nodes are Ready", ready, len(o.nodes)), nil
 		}

@@ -237,7 +237,7 @@ func (s *Server) Statements() ([]Statement, error) {
 
 // Count returns the number of statements that clients sent: queries and executions, but not connections and preparations.
 func Count(statements []Statement) int {
-	return len(lists.Filter(statements, func(st Statement) bool { return st.Command == "Query" || st.Command == "Execute" }))
+	return lists.Count(statements, func(st Statement) bool { return st.Command == "Query" || st.Command == "Execute" })
 }
 
 // Require starts a server for one test and closes it at its end. Without mariadbd the test is skipped, or fails with OCADM_TEST_REQUIRE=1.
