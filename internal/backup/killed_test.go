@@ -47,7 +47,7 @@ func TestKilled(t *testing.T) {
 	e := setUp(t)
 	dir := Dir(t.TempDir())
 	c := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestKilled$")
-	c.Env = append(os.Environ(), killedIn+"="+string(dir))
+	c.Env = append(os.Environ(), killedIn+"="+string(dir), "TMPDIR="+t.TempDir()) // the child cannot remove its server's files
 	out, err := c.StdoutPipe()
 	require.NoError(t, err)
 	require.NoError(t, c.Start())
