@@ -186,6 +186,12 @@ func TestWhoMovesACloud(t *testing.T) {
 		if err := k.Get(t.Context(), u.Key, cloud); err != nil || (cloud.Spec.Version == "v4.0.3") != c.operation || (cloud.Annotations[v1alpha1.AnnotationAtOnce] == "1") != c.atOnce {
 			t.Errorf("%s: version %s, annotations %v, %v", c.name, cloud.Spec.Version, cloud.Annotations, err)
 		}
+		// An operation changes the spec long before it ends, and may still revert. The same command again follows it.
+		cloud.Spec.Version, cloud.Status.Rollout = u.Version, &v1alpha1.RolloutStatus{Operation: "update-1"}
+		require.NoError(t, k.Update(t.Context(), cloud))
+		if again, err := u.Apply(t.Context(), k); err != nil || (again.Operation == "update-1") == c.atOnce || len(again.Changes) > 0 {
+			t.Errorf("%s: again: %+v, %v", c.name, again, err)
+		}
 	}
 }
 

@@ -80,6 +80,9 @@ func (u Update) Apply(ctx context.Context, c client.WithWatch) (Updated, error) 
 	}
 	patch, lines := u.patch(live, len(changed) > 0)
 	if len(lines) == 0 {
+		if r := cr.Status.Rollout; r != nil && u.Operation != nil { // it has changed the spec, but may still revert
+			done.Operation = r.Operation
+		}
 		return done, nil
 	}
 	if u.Operation != nil && cr.Status.Release.Version != "" && cr.Status.HasRun() {
