@@ -86,6 +86,19 @@ func TestCheckOfRollbackNotesItsTarget(t *testing.T) {
 	if to := o.Status.Target; to == nil || to.Revision != 2 || to.Version != "v4.0.3" || o.Status.Rollout.Of != 2 {
 		t.Errorf("%+v, %+v", to, o.Status.Rollout)
 	}
+	// Repeated, it does not return to the release that it left, unless that is named.
+	f.keep(release.Summary{Revision: 3, Version: "v4.0.4"})
+	f.keep(release.Summary{Revision: o.Status.Rollout.To, Version: "v4.0.3", By: "r", Of: 2})
+	again := func(o *v1alpha1.OnecloudOperation) { o.Spec.Action = v1alpha1.ActionRollback }
+	f.create("again", again)
+	if o := f.until("again", v1alpha1.OperationFailed); !strings.Contains(o.Status.Message, "operation r rolled it back") {
+		t.Errorf("%+v", o.Status)
+	}
+	f.create("named", func(o *v1alpha1.OnecloudOperation) {
+		again(o)
+		o.Spec.Rollback = &v1alpha1.RollbackParameters{Revision: 3}
+	})
+	f.until("named", v1alpha1.OperationSucceeded)
 }
 
 // After a reverted update, a rollback without a revision goes neither forward to the failed release nor to the current contents.
