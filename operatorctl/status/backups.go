@@ -47,9 +47,9 @@ func (c *Cloud) ProveBackups(history backup.History, job *batchv1.CronJob) {
 func judgeBackups(history backup.History, job *batchv1.CronJob, now time.Time) (metav1.ConditionStatus, string, string) {
 	const schedule = "ocadm cluster backup schedule"
 	proven := history.Proven()
-	limit, bad, since := freshByHand, metav1.ConditionUnknown, time.Time{}
+	limit, bad, since, waits := freshByHand, metav1.ConditionUnknown, time.Time{}, ""
 	if job != nil {
-		bad, since = metav1.ConditionFalse, job.CreationTimestamp.Time
+		bad, since, waits = metav1.ConditionFalse, job.CreationTimestamp.Time, waiting(job, now)
 		if period := periodOf(job.Spec.Schedule); period > 0 {
 			limit = 2*period + time.Hour
 		}
@@ -57,9 +57,8 @@ func judgeBackups(history backup.History, job *batchv1.CronJob, now time.Time) (
 	switch {
 	case proven != nil && now.Before(proven.Time.Add(limit)):
 		return metav1.ConditionTrue, ReasonProven, fmt.Sprintf("%s in %s, from %s, was restored into scratch databases and compared", proven.Name, proven.Place, stamp(proven.Time))
-	case job != nil && job.Status.LastScheduleTime != nil && job.Status.LastScheduleTime.After(now.Add(time.Minute)):
-		return bad, ReasonStale, fmt.Sprintf("no backup starts before %s, because a clock was ahead; to start them again: kubectl -n %s delete cronjob %s, which the operator "+
-			"creates again", stamp(job.Status.LastScheduleTime.Time), job.Namespace, job.Name)
+	case waits != "":
+		return bad, ReasonStale, waits
 	case len(history) == 0 && job == nil:
 		return metav1.ConditionUnknown, ReasonNoBackup, "no backup is known, and none is scheduled: " + schedule
 	case proven == nil && job != nil && now.Before(since.Add(limit)) && (len(history) == 0 || history[0].Time.Before(since)):

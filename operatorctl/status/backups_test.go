@@ -26,6 +26,7 @@ func TestBackupProven(t *testing.T) {
 	}
 	ahead := daily(99)
 	ahead.Namespace, ahead.Name, ahead.Status.LastScheduleTime = "onecloud", "default-backup", &metav1.Time{Time: ago(-48)}
+	madeAhead := daily(-48)
 	proven := func(hours int) backup.Record {
 		at := ago(hours)
 		return backup.Record{Name: "n", Place: "p", Time: at, Proven: &at}
@@ -58,6 +59,7 @@ func TestBackupProven(t *testing.T) {
 		"by hand, failed":                   {backup.History{failed(1)}, nil, metav1.ConditionUnknown, "Failed", "bucket unreachable"},
 		"a clock was ahead":                 {backup.History{proven(-9000), proven(50)}, daily(99), metav1.ConditionFalse, "Stale", "a clock was ahead"},
 		"the schedule waits":                {backup.History{proven(-48), proven(50)}, ahead, metav1.ConditionFalse, "Stale", "before 2026-11-25T12:00:00Z, because a clock was ahead; to start them again: kubectl -n onecloud delete cronjob default-backup"},
+		"the schedule was created then":     {nil, madeAhead, metav1.ConditionFalse, "Stale", "before 2026-11-25T12:00:00Z, because a clock was ahead"},
 		"it waits, last night did not":      {backup.History{proven(10)}, ahead, metav1.ConditionTrue, "Proven", "n in p"},
 		"ahead by a minute":                 {backup.History{{Name: "n", Place: "p", Time: now.Add(time.Minute), Proven: &now}}, daily(99), metav1.ConditionTrue, "Proven", "n in p"},
 	} {

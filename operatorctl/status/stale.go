@@ -3,6 +3,8 @@
 package status
 
 import (
+	"cmp"
+	"fmt"
 	"strconv"
 	"strings"
 	"time"
@@ -13,6 +15,9 @@ import (
 // stale returns why a CronJob that has not succeeded for more than two of its periods is stale, although its last run did not fail: nothing starts it,
 // or a run never ends. due is when that will be the case if nothing happens.
 func stale(t *batchv1.CronJob, now time.Time) (why string, due time.Time) {
+	if why = waiting(t, now); why != "" {
+		return why, time.Time{}
+	}
 	period := periodOf(t.Spec.Schedule)
 	since := t.CreationTimestamp.Time
 	if last := t.Status.LastSuccessfulTime; last != nil {
@@ -26,9 +31,20 @@ func stale(t *batchv1.CronJob, now time.Time) (why string, due time.Time) {
 		return "", due
 	}
 	if t.Status.LastSuccessfulTime == nil {
-		return "none of its runs has succeeded since " + since.UTC().Format(time.RFC3339), time.Time{}
+		return "none of its runs has succeeded since " + stamp(since), time.Time{}
 	}
-	return "it has not run since its last success at " + since.UTC().Format(time.RFC3339), time.Time{}
+	return "it has not run since its last success at " + stamp(since), time.Time{}
+}
+
+// waiting explains that Kubernetes starts no run of a CronJob for a long time, "" otherwise: it waits for the first time after the last run or the
+// creation, which is in the future if a clock was ahead (k8s.io/kubernetes pkg/controller/cronjob: mostRecentScheduleTime).
+func waiting(t *batchv1.CronJob, now time.Time) string {
+	from := cmp.Or(t.Status.LastScheduleTime, &t.CreationTimestamp)
+	if !from.After(now.Add(time.Minute)) {
+		return ""
+	}
+	return fmt.Sprintf("no run starts before %s, because a clock was ahead; to start them again: kubectl -n %s delete cronjob %s, which the operator creates again",
+		stamp(from.Time), t.Namespace, t.Name)
 }
 
 const day = 24 * time.Hour

@@ -43,6 +43,18 @@ func TestStale(t *testing.T) {
 	if w := WorkloadOf(job, Seen{Now: made.Add(200 * time.Hour)}); !strings.Contains(w.Stalled, "it has not run since its last success at 2026-01-03T02:00:00Z") {
 		t.Error(w.Stalled)
 	}
+	for name, change := range map[string]func(*batchv1.CronJob, *metav1.Time){
+		"created": func(j *batchv1.CronJob, at *metav1.Time) { j.CreationTimestamp = *at },
+		"ran": func(j *batchv1.CronJob, at *metav1.Time) {
+			j.Status.LastScheduleTime, j.Status.LastSuccessfulTime = at, at
+		},
+	} {
+		j := job.DeepCopy()
+		change(j, &metav1.Time{Time: made.AddDate(1, 0, 0)})
+		if w := WorkloadOf(j, Seen{Now: made.Add(60 * time.Hour)}); !strings.Contains(w.Stalled, "no run starts before 2027-01-01T00:00:00Z, because a clock was ahead") {
+			t.Errorf("%s while a clock was ahead: %q", name, w.Stalled)
+		}
+	}
 	job.Spec.Suspend = new(true)
 	if w := WorkloadOf(job, Seen{Now: made.Add(200 * time.Hour)}); w.Stalled != "" {
 		t.Error(w.Stalled)
