@@ -40,7 +40,8 @@ func Looping(s corev1.ContainerStatus, now time.Time) (yes bool, until time.Time
 		return false, until
 	}
 	until = s.State.Running.StartedAt.Add(max(min(2*ran, ran+longerRun), shortRun))
-	return now.Before(until), until
+	ahead := s.State.Running.StartedAt.After(now.Add(time.Minute)) // the clock of its node was: it has run for an unknown time
+	return now.Before(until) && !ahead, until
 }
 
 // lost reports whether a container ended only because its node did: containerd and the kubelet invent an exit for a container that they no longer

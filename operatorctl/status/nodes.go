@@ -49,8 +49,10 @@ const (
 	firstReport = 10 * time.Second
 )
 
-// Joining reports whether a node is new and not Ready yet.
-func (n Node) Joining(now time.Time) bool { return !n.Ready && now.Before(n.Joins) }
+// Joining reports whether a node is new and not Ready yet. One that would join for longer than any does was created while a clock was ahead.
+func (n Node) Joining(now time.Time) bool {
+	return !n.Ready && now.Before(n.Joins) && n.Joins.Before(now.Add(2*joining))
+}
 
 var pressures = []corev1.NodeConditionType{corev1.NodeMemoryPressure, corev1.NodeDiskPressure, corev1.NodePIDPressure}
 
@@ -173,14 +175,9 @@ func PublicAddress(nodes []Node) string {
 			return n.Address == "" || !has || strings.HasPrefix(label, v1alpha1.NodeRolePrefix) && value != v1alpha1.Enable
 		})
 		if len(fit) > 0 {
+			rank := map[bool]int{false: 1}
 			return slices.MinFunc(fit, func(a, b Node) int {
-				switch {
-				case a.Ready && !b.Ready:
-					return -1
-				case b.Ready && !a.Ready:
-					return 1
-				}
-				return cmp.Or(a.Created.Compare(b.Created), cmp.Compare(a.Name, b.Name))
+				return cmp.Or(rank[a.Ready]-rank[b.Ready], a.Created.Compare(b.Created), cmp.Compare(a.Name, b.Name))
 			}).Address
 		}
 	}

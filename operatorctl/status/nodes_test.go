@@ -180,6 +180,8 @@ func TestNodesReady(t *testing.T) {
 		{"a node is joining", []status.Node{node("n1", "host"), joins(node("n2", "host"))}, nil, metav1.ConditionTrue, ""},
 		{"a node has been joining for too long", []status.Node{node("n1", "host"), stays(node("n2", "host"))}, nil, metav1.ConditionFalse,
 			"1 of 2 nodes are not Ready: n2"},
+		{"a clock was ahead when it joined", []status.Node{node("n1", "host"), neverReady(node("n2", "host"), t0.Add(8*time.Hour))}, nil, metav1.ConditionFalse,
+			"1 of 2 nodes are not Ready: n2"},
 		{"many", many, nil, metav1.ConditionFalse, "12 of 12 nodes are not Ready: n00; n01; n02; n03; n04; n05; n06; n07; n08; n09; and 2 more"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

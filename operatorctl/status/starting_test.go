@@ -57,6 +57,19 @@ func TestASlowStartIsExplained(t *testing.T) {
 	}
 }
 
+// Kubernetes counts a pod once it has been ready for some seconds. If the clock of its node was ahead when it became ready, that takes long.
+func TestReadyInTheFutureIsExplained(t *testing.T) {
+	p := pod(corev1.ContainerStatus{})
+	p.Namespace, p.Name = "onecloud", "default-glance-x7k2p"
+	p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue, LastTransitionTime: metav1.NewTime(t0.Add(8 * time.Hour))}}
+	w := status.WorkloadOf(deployment(1, 1, 1, 1, 1, 0), status.Seen{Pods: []corev1.Pod{p}, Now: t0})
+	got := status.Component(status.Observed{Name: "glance", Resolved: service(), Workload: w, Current: true, Now: t0})
+	if want := "0 of 1 pods ready; pod default-glance-x7k2p counts as ready only from 2026-05-01T20:00:00Z, because the clock of its node was ahead: " +
+		"kubectl -n onecloud delete pod default-glance-x7k2p"; got.State != v1alpha1.Progressing || got.Message != want {
+		t.Errorf("got %s %q", got.State, got.Message)
+	}
+}
+
 // The first status after the start of a stopped cloud is from before the operator scaled its workloads up. That is no defect.
 func TestAScaledDownServiceIsStarting(t *testing.T) {
 	r := service()

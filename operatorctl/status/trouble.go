@@ -107,11 +107,16 @@ func ended(s corev1.ContainerStatus) string {
 const slowStart = time.Minute
 
 // starting describes the containers of a pod that have been starting for a while, with the time limit of their startup probe. A running init container
-// counts: the first ones of most services change database tables. due is when the next container will have been starting for a while; zero if there is
-// none.
+// counts: the first ones of most services change database tables. So does a ready pod that Kubernetes does not count yet, because it waits until that has
+// lasted for some seconds. due is when the next container will have been starting for a while; zero if there is none.
 func starting(p corev1.Pod, now time.Time) (words []string, due time.Time) {
 	if p.DeletionTimestamp != nil {
 		return nil, due
+	}
+	at := lists.First(p.Status.Conditions, func(c corev1.PodCondition) bool { return c.Type == corev1.PodReady }).LastTransitionTime
+	if kube.PodReady(&p) && at.After(now.Add(time.Minute)) {
+		words = append(words, fmt.Sprintf("pod %s counts as ready only from %s, because the clock of its node was ahead: kubectl -n %s delete pod %s",
+			p.Name, stamp(at.Time), p.Namespace, p.Name))
 	}
 	for _, s := range slices.Concat(p.Status.InitContainerStatuses, p.Status.ContainerStatuses) {
 		spec, init := containerOf(p, s.Name)

@@ -57,6 +57,7 @@ func TestCrashLoopStaysDegraded(t *testing.T) {
 		{"it ended once", running(1, 40*s, ended(1, "error: no key", 0, 30*s)), 1, 41 * s, v1alpha1.Available, "", 0},
 		{"its node lost power twice", running(2, 440*s, &corev1.ContainerStateTerminated{ExitCode: 255, Reason: "Unknown", StartedAt: metav1.NewTime(t0), FinishedAt: metav1.NewTime(t0.Add(430 * s))}),
 			1, 441 * s, v1alpha1.Available, "", 0},
+		{"a clock was ahead when it started", running(3, 8*time.Hour, ended(1, "error: no key", 8*time.Hour-60*s, 8*time.Hour-30*s)), 1, 60 * s, v1alpha1.Available, "", 0},
 		{"it had run for long", running(7, 700*s, ended(255, "", 0, 660*s)), 1, 701 * s, v1alpha1.Available, "", 0},
 	} {
 		t.Run(c.name, func(t *testing.T) {
