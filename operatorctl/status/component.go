@@ -98,7 +98,9 @@ type Effect struct {
 func Component(o Observed) v1alpha1.ComponentStatus {
 	s := v1alpha1.ComponentStatus{Name: o.Name, Pinned: o.Resolved.Pinned, Image: o.Resolved.FullImage}
 	s.State, s.Reason, s.Message = judge(o)
-	s.BlockedBy = blockedBy(o, s)
+	if s.State == v1alpha1.Waiting || s.State == v1alpha1.Provisioning {
+		s.BlockedBy = o.BlockedBy
+	}
 	// A component is Waiting only if it does not run. If it still serves, it is Available; only its update waits.
 	if s.State == v1alpha1.Waiting && !o.Current && o.Workload != nil && o.Workload.Answering > 0 {
 		s.State, s.Outdated = v1alpha1.Available, true
@@ -117,10 +119,7 @@ func Component(o Observed) v1alpha1.ComponentStatus {
 	if p := o.Previous; p != nil && !s.Settled() && p.Version != "" && o.Workload != nil {
 		s.Version = p.Version
 	}
-	if o.Workload == nil && o.Resolved.Workload.Kind != component.NoWorkload {
-		s.Version = ""
-	}
-	if !o.Resolved.Enabled {
+	if !o.Resolved.Enabled || o.Workload == nil && o.Resolved.Workload.Kind != component.NoWorkload {
 		s.Version = ""
 	}
 	if o.InvalidOptions != "" && o.Resolved.Enabled {
@@ -144,7 +143,7 @@ func judge(o Observed) (v1alpha1.State, string, string) {
 	case !r.Enabled:
 		return v1alpha1.Disabled, ReasonDisabled, r.DisabledReason
 	case o.Left:
-		return paused(o)
+		return paused(o.Workload)
 	case o.Problem != "":
 		return v1alpha1.Degraded, ReasonInvalid, o.Problem
 	case o.RefusedReason == ReasonTerminating:
@@ -158,7 +157,7 @@ func judge(o Observed) (v1alpha1.State, string, string) {
 		return state, reason, message
 	}
 	if o.Paused {
-		return paused(o)
+		return paused(o.Workload)
 	}
 	// A workload that matches the desired state is judged by its own health alone, whatever happens to its dependencies.
 	if len(o.BlockedBy) > 0 && (o.Workload == nil || !o.Current) {
@@ -170,7 +169,7 @@ func judge(o Observed) (v1alpha1.State, string, string) {
 			return v1alpha1.Progressing, ReasonNotMade, strings.ToLower(string(r.WorkloadKind())) + " is being created"
 		}
 		if o.Workload.Wanted == 0 && o.Workload.Scalable() && r.Replicas > 0 { // after a stop of the cloud, or an edit: the operator restores the number
-			return v1alpha1.Progressing, ReasonRollout, "it is scaled to zero; the operator is starting it"
+			return v1alpha1.Progressing, ReasonRollout, cmp.Or(o.Held, "it is scaled to zero; the operator is starting it")
 		}
 		if well, reason, message = o.Workload.judge(); !well.Settled() {
 			return well, reason, message
@@ -217,31 +216,32 @@ func invalidOption(o Observed, s v1alpha1.ComponentStatus) (v1alpha1.State, stri
 	return v1alpha1.Degraded, ReasonInvalidOption, o.InvalidOptions
 }
 
-func paused(o Observed) (v1alpha1.State, string, string) {
+func paused(w *Workload) (v1alpha1.State, string, string) {
 	const message = "paused by annotation " + v1alpha1.AnnotationPaused
-	if o.Workload == nil {
+	if w == nil {
 		return v1alpha1.Waiting, ReasonPaused, message
 	}
-	if o.Workload.Wanted == 0 && o.Workload.Kind == "Deployment" {
-		return v1alpha1.Waiting, ReasonPaused, "stopped; to start it: ocadm cluster start"
+	if w.Wanted == 0 && w.Kind == "Deployment" || strings.Contains(w.Label, v1alpha1.LabelNoNode) {
+		return v1alpha1.Waiting, ReasonPaused, "stopped, and " + message // the cloud, or the operation that stopped it, names what starts it
 	}
-	state, reason, m := o.Workload.judge()
+	state, reason, m := w.judge()
 	if state == v1alpha1.Available {
 		return state, ReasonPaused, message
 	}
 	return state, reason, m
 }
 
-// WhilePaused returns the status of a component while the cloud is paused: it is derived from the workload alone.
+// WhilePaused returns the status of a component while the cloud is paused: it is derived from the workload alone, nil if it does not exist.
 func WhilePaused(c v1alpha1.ComponentStatus, w *Workload, now time.Time) v1alpha1.ComponentStatus {
-	if c.State == v1alpha1.Disabled {
+	if c.State == v1alpha1.Disabled || w == nil && c.ObservedGeneration == 0 { // it has none, or that is known
 		return c
 	}
-	state, reason, message := paused(Observed{Workload: w})
+	state, reason, message := paused(w)
 	if state != c.State {
 		c.Since = metav1.NewTime(now.Truncate(time.Second))
 	}
 	c.State, c.Reason, c.Message, c.BlockedBy = state, reason, clip(message), nil
+	w = cmp.Or(w, &Workload{})
 	c.Replicas, c.Ready, c.ObservedGeneration = w.Wanted, w.Ready, w.ObservedGeneration
 	return c
 }
@@ -261,13 +261,6 @@ func effects(o Observed, before bool) (v1alpha1.State, string, string) {
 		}
 	}
 	return "", "", ""
-}
-
-func blockedBy(o Observed, s v1alpha1.ComponentStatus) []string {
-	if s.State == v1alpha1.Waiting || s.State == v1alpha1.Provisioning {
-		return o.BlockedBy
-	}
-	return nil
 }
 
 // Tag returns the digest or the tag of an image, "" if it has neither.

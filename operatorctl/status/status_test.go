@@ -88,6 +88,10 @@ func TestComponent(t *testing.T) {
 			DesiredNumberScheduled: wanted, CurrentNumberScheduled: updated, UpdatedNumberScheduled: updated, NumberAvailable: available,
 		}}
 	}
+	one := service()
+	one.Replicas = 1
+	stopped := daemons(0, 0, 0)
+	stopped.Spec.Template.Spec.NodeSelector = map[string]string{v1alpha1.LabelNoNode: "true"}
 	cron := service()
 	cron.Workload.Kind, cron.Schedule = component.CronJob, "0 2 * * *"
 	record := service()
@@ -165,7 +169,12 @@ func TestComponent(t *testing.T) {
 			v1alpha1.Degraded, status.ReasonNotApplied, "field is immutable; bad"},
 		{"invalid option of what is off", status.Observed{Resolved: off, InvalidOptions: "bad"}, nil, nil, v1alpha1.Disabled, status.ReasonDisabled, "not in edition ce"},
 		{"only a record", status.Observed{Resolved: record}, nil, nil, v1alpha1.Available, status.ReasonConfigurations, ""},
-		{"stopped", status.Observed{Paused: true}, deployment(1, 1, 0, 0, 0, 0), nil, v1alpha1.Waiting, status.ReasonPaused, "stopped; to start it: ocadm cluster start"},
+		{"stopped", status.Observed{Paused: true}, deployment(1, 1, 0, 0, 0, 0), nil, v1alpha1.Waiting, status.ReasonPaused,
+			"stopped, and paused by annotation onecloud.yunion.io/paused"},
+		{"stopped daemons", status.Observed{Paused: true}, stopped, nil, v1alpha1.Waiting, status.ReasonPaused,
+			"stopped, and paused by annotation onecloud.yunion.io/paused"},
+		{"stopped by an operation", status.Observed{Resolved: one, Held: "stopped by operation u1"}, deployment(1, 1, 0, 0, 0, 0), nil, v1alpha1.Progressing, status.ReasonRollout,
+			"stopped by operation u1"},
 		{"paused", status.Observed{Paused: true}, deployment(1, 1, 1, 1, 1, 1), nil, v1alpha1.Available, status.ReasonPaused, "paused by annotation onecloud.yunion.io/paused"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
