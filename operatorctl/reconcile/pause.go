@@ -46,24 +46,29 @@ func pausedBy(annotation string, catalog []component.Component) pause {
 func (r *Reconciler) rest(ctx context.Context, m *cloud, s State) (ctrl.Result, error) {
 	out := status.Of(s.Cloud, s.Now)
 	var due time.Time
+	if r.options.Audit > 0 {
+		due = s.Now.Add(r.options.Audit) // conditions change with time alone
+	}
 	for i, c := range out.Components {
+		var w *status.Workload
 		for key, o := range s.Live.objects {
 			if key.Name != s.Cloud.Name+"-"+c.Name {
 				continue
 			}
-			if w := status.WorkloadOf(o, s.seen()); w != nil {
-				out.Components[i] = status.WhilePaused(c, w, s.Now)
-				due = wait.Earliest(due, w.Due)
+			if is := status.WorkloadOf(o, s.seen()); is != nil {
+				w, due = is, wait.Earliest(due, is.Due)
 			}
 		}
+		out.Components[i] = status.WhilePaused(c, w, s.Now)
 	}
 	if len(out.Components) > 0 {
 		out.Summarize()
 	}
-	out.NodesReady(s.Live.nodes, s.Live.pods)
+	surroundings(s, out)
 	out.Paused()
 	var events []pendingEvent
 	events, m.last.lost = nodeEvents(s)
+	events = append(events, conditionEvents(s.Cloud.Status, out.OnecloudClusterStatus)...)
 	var next ctrl.Result
 	if !due.IsZero() {
 		next.RequeueAfter = max(due.Sub(r.reads.now()), soon)

@@ -7,14 +7,20 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/internal/backup"
+	"yunion.io/x/ocadm/operatorctl/archive"
 	"yunion.io/x/ocadm/operatorctl/catalog"
+	"yunion.io/x/ocadm/operatorctl/status"
 	"yunion.io/x/ocadm/test/require"
 )
 
@@ -80,5 +86,51 @@ func TestPausedComponentIsNotChanged(t *testing.T) {
 	}
 	if app("default-region") != "region" {
 		t.Error("region is not set right")
+	}
+}
+
+// The conditions of a paused cloud go on: its backups may fail meanwhile, and its database may lose its redundancy.
+func TestConditionsOfPausedCloud(t *testing.T) {
+	b := newBench(t, interceptor.Funcs{}, newCloud())
+	b.reconcile()
+	b.edit(`{"metadata":{"annotations":{"onecloud.yunion.io/paused":"true"}}}`)
+	proven := func() string {
+		t.Helper()
+		if again := b.reconcile(); again.RequeueAfter == 0 {
+			t.Error("the condition would not change with time")
+		}
+		return meta.FindStatusCondition(b.cloud().Status.Conditions, v1alpha1.ConditionBackupProven).Reason
+	}
+	b.reported()
+	if is := proven(); is != status.ReasonNoBackup {
+		t.Error(is)
+	}
+	require.NoError(t, archive.AddRecord(t.Context(), b.api, "ocadm", b.cloud(), backup.Record{Time: b.clock.Add(-time.Hour), Error: "no room"}))
+	if is, said := proven(), b.reported(); is != status.ReasonFailed || len(said) != 1 {
+		t.Error(is, said)
+	}
+}
+
+// A workload that is deleted while its cloud is paused does not run, although nothing creates it again.
+func TestWorkloadDeletedWhilePaused(t *testing.T) {
+	b := newBench(t, interceptor.Funcs{}, newCloud())
+	b.settle()
+	d := &appsv1.Deployment{}
+	b.get(d, "default-glance")
+	d.Generation = 1
+	require.NoError(t, b.api.Update(t.Context(), d))
+	d.Status.ObservedGeneration = 1
+	require.NoError(t, b.api.Status().Update(t.Context(), d))
+	b.edit(`{"metadata":{"annotations":{"onecloud.yunion.io/paused":"true"}}}`)
+	b.reconcile()
+	if s := b.component("glance"); s.State != v1alpha1.Available || s.Ready != 1 {
+		t.Fatalf("%+v", s)
+	}
+	require.NoError(t, b.api.Delete(t.Context(), d))
+	for range 2 {
+		b.reconcile()
+		if s := b.component("glance"); s.State != v1alpha1.Waiting || s.Ready != 0 {
+			t.Errorf("%+v", s)
+		}
 	}
 }

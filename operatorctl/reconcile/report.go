@@ -65,15 +65,8 @@ func conditions(s State, d *Desired, out *status.Cloud) {
 		out.VersionWaits(s.Releases.waiting, s.Releases.current.Version, s.Releases.cannotMove)
 	}
 	out.UpdateFailed(s.Releases.failed)
-	out.NodesReady(s.Live.nodes, s.Live.pods)
 	out.HighlyAvailable(d.Cluster, s.Live.nodes, s.Live.pods)
-	proveBackups(s, out)
-	out.DatabaseRedundant(s.Cloud.Spec.MySQL.Host, s.Live.redundancy)
-	var reports map[string]certreport.Report
-	if cm := s.Live.configMap(certreport.ConfigMap); cm != nil {
-		reports = certreport.All(cm.Data)
-	}
-	out.NodeCertificates(reports)
+	surroundings(s, out)
 	out.Ignored(ignored(s, d))
 	out.UpdateAvailable(d.release.pending, version.Version)
 	if current := s.Releases.current; current != nil {
@@ -84,7 +77,15 @@ func conditions(s State, d *Desired, out *status.Cloud) {
 	}
 }
 
-func proveBackups(s State, out *status.Cloud) {
+// surroundings sets the conditions that depend on nothing that the operator does, so that they hold for a paused cloud, too.
+func surroundings(s State, out *status.Cloud) {
+	out.NodesReady(s.Live.nodes, s.Live.pods)
+	out.DatabaseRedundant(s.Cloud.Spec.MySQL.Host, s.Live.redundancy)
+	var reports map[string]certreport.Report
+	if cm := s.Live.configMap(certreport.ConfigMap); cm != nil {
+		reports = certreport.All(cm.Data)
+	}
+	out.NodeCertificates(reports)
 	var history backup.History
 	if cm := s.Live.configMap(backup.HistoryName); cm != nil {
 		history, _ = backup.ParseHistory(cm.Data[backup.HistoryKey]) // a damaged history counts as none: the next backup writes a new one

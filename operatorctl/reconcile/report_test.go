@@ -66,7 +66,7 @@ func TestEventsAboutBackups(t *testing.T) {
 			s.Live.objects[engine.KeyOf(render.Kind(o))] = o
 		}
 		out := status.Of(cr, now)
-		proveBackups(s, out)
+		surroundings(s, out)
 		events := conditionEvents(cr.Status, out.OnecloudClusterStatus)
 		cr.Status = out.OnecloudClusterStatus
 		switch {
