@@ -13,16 +13,22 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/internal/lists"
+	"yunion.io/x/ocadm/operatorctl/catalog"
+	"yunion.io/x/ocadm/operatorctl/component"
 )
 
 // place lists the fields of a spec that say where a cloud and its servers are, and which secrets it uses for them. A rollback keeps them: an earlier
 // database server would be rejected, an earlier password would be wrong, and nothing answers at an address from before "ocadm move". It also keeps fields
-// that cannot change, and those that no release contains: earlier values would delete data and backups that a user has decided to keep.
-var place = [][]string{
+// that cannot change, and those that no release contains: earlier values would delete data and backups that a user has decided to keep. Another storage
+// class is another volume, without what was written since.
+var place = append(lists.Pick(catalog.All(), func(c component.Component) ([]string, bool) {
+	return append(c.BlockPath(), "storageClassName"), c.Storage != nil
+}), [][]string{
 	{"region"}, {"zone"}, {"etcd", "size"}, {"deletionPolicy"}, {"backup", "keep"}, {"machines"},
 	{"loadBalancerEndpoint"}, {"mysql"}, {"clickhouse"}, {"dameng"}, {"keystone", "bootstrapPassword"},
 	{"backup", "s3"}, {"backup", "hostPath"}, {"backup", "recipients"},
-}
+}...)
 
 // withoutPlace removes these fields from two specs to compare. A block that loses a field is kept in both: otherwise the patch would remove the whole block.
 func withoutPlace(a, b map[string]any) {

@@ -34,6 +34,7 @@ func TestRollbackPatchKeepsPlace(t *testing.T) {
 	cloud.Spec.Etcd.Size, then.Spec.Etcd.Size = 3, 1
 	cloud.Spec.DeletionPolicy, then.Spec.DeletionPolicy = v1alpha1.Retain, v1alpha1.Delete
 	cloud.Spec.Backup.Keep, then.Spec.Backup.Keep = new(int32(30)), new(int32(3))
+	cloud.Spec.Glance.StorageClassName = "ceph" // the images uploaded since are there
 	cloud.Spec.Machines.Settings.Mirror = "mirror.example.com"
 	kept := release.Release{Summary: release.Summary{Revision: 2, Version: "v4.0.3"}, Contents: release.Contents{From: release.From{Cloud: then}}}
 	secret, err := kept.Secret(metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name, Labels: map[string]string{}})

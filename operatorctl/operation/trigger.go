@@ -176,11 +176,12 @@ func (c *Controller) trigger(ctx context.Context, cloud *v1alpha1.OnecloudCluste
 	if o == nil || c.AtOnce && action == "" {
 		return 0, nil
 	}
-	if failures, again := repeated(o, all); time.Until(again) > 0 {
+	failures, again := repeated(o, all)
+	if left := time.Until(again); left > 0 && left <= retryAtMost { // otherwise a clock was ahead when the last one ended
 		text := fmt.Sprintf("the update to %s has failed %d times; the next attempt is at %s; to try now: ocadm cluster update --version %s",
 			o.Spec.Update.Version, failures, again.UTC().Format(time.RFC3339), o.Spec.Update.Version)
 		c.Events.Eventf(cloud, nil, corev1.EventTypeWarning, "UpdateDelayed", o.Spec.Action, "%s", finding.Here(text, cloud.Namespace, cloud.Name))
-		return time.Until(again), nil
+		return left, nil
 	}
 	err := c.Client.Create(ctx, o, client.FieldOwner(v1alpha1.ManagerOperator))
 	switch {

@@ -168,6 +168,7 @@ func TestRepeatedFailuresWait(t *testing.T) {
 	refused := failed(func(o *v1alpha1.OnecloudOperation) { o.Status.Phase, o.Status.Rollout = v1alpha1.OperationFailed, nil })
 	succeeded := failed(func(o *v1alpha1.OnecloudOperation) { o.Status.Phase = v1alpha1.OperationSucceeded })
 	old := failed(func(o *v1alpha1.OnecloudOperation) { o.Status.End = metav1.NewTime(now.Add(-time.Hour)) })
+	ahead := failed(func(o *v1alpha1.OnecloudOperation) { o.Status.End = metav1.NewTime(now.AddDate(1, 0, 0)) })
 	for name, c := range map[string]struct {
 		all  []*v1alpha1.OnecloudOperation
 		wait time.Duration
@@ -178,6 +179,7 @@ func TestRepeatedFailuresWait(t *testing.T) {
 		"failed thrice":       {[]*v1alpha1.OnecloudOperation{old, old, failed()}, 20 * time.Minute},
 		"failed all day":      {slices.Repeat([]*v1alpha1.OnecloudOperation{failed()}, 20), 24 * time.Hour},
 		"long ago":            {[]*v1alpha1.OnecloudOperation{old, old}, 0},
+		"a clock was ahead":   {[]*v1alpha1.OnecloudOperation{ahead, ahead}, 0},
 		"another version":     {[]*v1alpha1.OnecloudOperation{other, other, failed()}, 0},
 		"by commands":         {[]*v1alpha1.OnecloudOperation{command, command, failed()}, 0},
 		"refused once":        {[]*v1alpha1.OnecloudOperation{refused}, 0},
