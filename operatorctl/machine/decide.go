@@ -220,7 +220,7 @@ func agents(f facts) (is metav1.ConditionStatus, reason, message string) {
 	host := false
 	for i := range f.agents {
 		p := &f.agents[i]
-		if p.DeletionTimestamp != nil || p.Status.Phase == corev1.PodSucceeded {
+		if p.DeletionTimestamp != nil || kube.PodEnded(p) { // one that has failed is replaced, and may stay as a record
 			continue
 		}
 		host = host || p.Labels[v1alpha1.LabelComponent] == "host"

@@ -341,8 +341,10 @@ func TestAgents(t *testing.T) {
 		return corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: component, Labels: map[string]string{v1alpha1.LabelComponent: component}},
 			Status: corev1.PodStatus{Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: is}}}}
 	}
+	evicted := pod("region", "False") // its Deployment keeps it as a record
+	evicted.Status.Phase, evicted.Status.Reason = corev1.PodFailed, "Evicted"
 	for want, pods := range map[string][]corev1.Pod{
-		"NoHostAgent": nil, "PodsNotReady": {pod("host", "True"), pod("sdnagent", "False")}, "Ready": {pod("host", "True"), pod("sdnagent", "True")},
+		"NoHostAgent": nil, "PodsNotReady": {pod("host", "True"), pod("sdnagent", "False")}, "Ready": {pod("host", "True"), pod("sdnagent", "True"), evicted},
 	} {
 		f := ready(node("m", "True"), func(f *facts) { f.agents = pods })
 		if c := meta.FindStatusCondition(decide(f).status.Conditions, v1alpha1.ConditionAgentsReady); c == nil || c.Reason != want {
