@@ -10,6 +10,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
@@ -39,8 +40,10 @@ type Addon struct {
 	Images []string
 	// Prepare makes, or finds, what the manifests need from the cluster. With look it only reads.
 	Prepare func(ctx context.Context, c client.WithWatch, cfg *config.Config, look bool) (Prepared, kube.ChangeSet, error)
-	// Settings holds the keys of its ConfigMaps, by name, that users may edit: an upgrade keeps them.
+	// Settings holds the keys of its ConfigMaps, by name, that users may edit: an upgrade and a repeated init keep them. Flags names the settings of init
+	// that change them nevertheless.
 	Settings map[string][]string
+	Flags    []string
 	// Waits names the workloads that must run before the addon is ready.
 	Waits []client.Object
 }
@@ -152,7 +155,15 @@ func (a Addon) phase() host.Phase {
 				return nil, err
 			}
 		}
-		return a.Objects(h.Config, p)
+		objs, err := a.Objects(h.Config, p)
+		if err != nil || c == nil || h.Config.Gives(a.Flags...) {
+			return objs, err
+		}
+		err = a.keepSettings(ctx, c, objs)
+		if gone := lostError(""); errors.As(err, &gone) { // the first init
+			err = nil
+		}
+		return objs, err
 	}}
 	if a.Prepare != nil {
 		m.Before = func(ctx context.Context, h *host.Host, c client.WithWatch, look bool) (kube.ChangeSet, error) {

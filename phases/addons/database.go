@@ -7,7 +7,6 @@ import (
 	"context"
 	"crypto/rand"
 	"fmt"
-	"slices"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -151,7 +150,7 @@ func findVolume(ctx context.Context, c client.Reader, namespace string) (*corev1
 
 // sameSize returns a finding if the user requests another size than that of the volume.
 func sameSize(cfg *config.Config, volume *corev1.PersistentVolumeClaimSpec) error {
-	if volume == nil || !slices.Contains(cfg.Given, "database.storageSize") {
+	if volume == nil || !cfg.Gives("database.storageSize") {
 		return nil
 	}
 	is := volume.Resources.Requests.Storage()

@@ -35,6 +35,7 @@ func flannel() Addon {
 		Images:   []string{"flannel", "flannel-cni-plugin"},
 		Upgrade:  "Upgrade the pod network",
 		Settings: map[string][]string{"kube-flannel-cfg": {"net-conf.json", "cni-conf.json"}},
+		Flags:    []string{"cluster.podNetworkCIDR", "cluster.proxyMode"},
 		Waits:    []client.Object{&appsv1.DaemonSet{ObjectMeta: named("kube-flannel", "kube-flannel-ds")}},
 	}
 }
@@ -54,6 +55,7 @@ func localPath() Addon {
 		Images:   []string{"local-path-provisioner", "busybox"},
 		Upgrade:  "Upgrade the storage on the nodes' own disks",
 		Settings: map[string][]string{"local-path-config": {"config.json"}},
+		Flags:    []string{"addons.storagePath"},
 		Waits:    []client.Object{&appsv1.Deployment{ObjectMeta: named("local-path-storage", "local-path-provisioner")}},
 	}
 }

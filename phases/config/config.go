@@ -6,6 +6,7 @@ package config
 
 import (
 	"cmp"
+	"slices"
 	"time"
 
 	"yunion.io/x/ocadm/internal/images"
@@ -116,6 +117,11 @@ type Database struct {
 	CAFile       string `json:"caFile"`       // --mysql-ca-file
 	// CA is the content of CAFile; package cmd reads it.
 	CA string `json:"-"`
+}
+
+// Gives reports whether a flag, the environment or the file sets one of these keys.
+func (c *Config) Gives(keys ...string) bool {
+	return slices.ContainsFunc(keys, func(key string) bool { return slices.Contains(c.Given, key) })
 }
 
 // OperatorImage returns the operator image that the configuration selects.

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"yunion.io/x/ocadm/cluster"
@@ -100,6 +101,13 @@ func TestRepeatedInitKeepsItsSettings(t *testing.T) {
 	phase("cloud-settings")
 	if again, kept := state(); again != image || kept != stored {
 		t.Errorf("%s\n%s\n%+v\n%+v", image, again, stored, kept)
+	}
+	phase("storage", "--storage-path", "/data/volumes")
+	phase("storage")
+	volumes := &corev1.ConfigMap{}
+	if err := e.Client.Get(t.Context(), client.ObjectKey{Namespace: "local-path-storage", Name: "local-path-config"}, volumes); err != nil ||
+		!strings.Contains(volumes.Data["config.json"], "/data/volumes") {
+		t.Errorf("new volumes go elsewhere: %v, %v", volumes.Data, err)
 	}
 	phase("operator", "--image-repository", "r.example.org/y")
 	if moved, _ := state(); !strings.HasPrefix(moved, "r.example.org/y/") {
