@@ -89,13 +89,19 @@ func keep(c *config.Config, was cluster.Options) {
 		"cloud.profile": was.Profile, "cloud.useHyperImage": was.UseHyperImage, "cloud.disableResourceManagement": was.DisableResourceManagement,
 		"cloud.ingressClass": was.IngressClass, "cloud.loadBalancerEndpoint": was.LoadBalancerEndpoint, "cluster.imageRepository": was.ImageRepository,
 	} {
-		if stored != "" && !slices.Contains(c.Given, key) {
+		if stored != "" && !c.Gives(key) {
 			reflect.ValueOf(config.Field(c, key)).Elem().Set(reflect.ValueOf(stored))
 		}
 	}
 	c.Cloud.StorageClass = cmp.Or(c.Cloud.StorageClass, was.StorageClass, config.DefaultStorageClass)
-	if was.WebHostPorts && !slices.Contains(c.Given, "addons.ingress") {
-		c.Cloud.IngressClass, c.Addons.Ingress = cmp.Or(c.Cloud.IngressClass, config.None), config.None
+	if was.StorageClass != "" && !c.Gives("addons.storage") { // the class of another provisioner
+		c.Addons.Storage = config.None
+	}
+	if (was.WebHostPorts || was.IngressClass != "" && was.IngressClass != "traefik") && !c.Gives("addons.ingress") {
+		c.Addons.Ingress = config.None
+	}
+	if was.WebHostPorts && c.Addons.Ingress == config.None {
+		c.Cloud.IngressClass = cmp.Or(c.Cloud.IngressClass, config.None)
 	}
 }
 

@@ -184,6 +184,14 @@ func TestChooseKeepsWhatWasStored(t *testing.T) {
 	if Choose(&given, k); given.Cloud.ProductVersion != "FullStack" || given.Cloud.UseHyperImage || given.Cloud.Edition != "ee" {
 		t.Errorf("a default that was given: %+v", given.Cloud)
 	}
+	for _, flags := range [][]string{nil, {"addons.storage", "addons.ingress"}} { // what the cluster has instead of the addons stays in use
+		repeated := config.Default()
+		repeated.Given = flags
+		keep(&repeated, cluster.Options{Database: k.Settings.Database, StorageClass: "ceph", IngressClass: "nginx"})
+		if none := repeated.Addons.Storage == config.None && repeated.Addons.Ingress == config.None; none != (flags == nil) {
+			t.Errorf("with %v: %+v", flags, repeated.Addons)
+		}
+	}
 	k.RegistryAuth = `{"auths":{}}`
 	operatorOnly := config.Default()
 	Choose(&operatorOnly, k)
