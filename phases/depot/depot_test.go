@@ -236,6 +236,14 @@ func TestManifest(t *testing.T) {
 		}
 	}
 	copiesFromRegistries(t, h, &got)
+	// On another control-plane node, "init phase depot" does not know the endpoint: the depot would copy from itself.
+	h.Config.Join = config.Join{Endpoint: "192.0.2.100:6443", ControlPlane: true}
+	require.NoError(t, p.Run(t.Context(), h, workflow.Discard{}))
+	h.Config.Join = config.Join{}
+	again, err := manifest(h)
+	if err != nil || !strings.Contains(string(again[len(again)-1].Data), "\n    - 192.0.2.7:6444,192.0.2.100:6444\n") {
+		t.Errorf("%s, %v", again, err)
+	}
 	// If the CA key is elsewhere, nothing can renew the certificate.
 	require.NoError(t, os.Remove(h.Files.Path(authorityKey)))
 	files, err := manifest(h)

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"yunion.io/x/ocadm/internal/depot"
+	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/phases/config"
 	"yunion.io/x/ocadm/phases/host"
 	"yunion.io/x/ocadm/phases/kubernetes"
@@ -58,7 +59,8 @@ var authorityFiles = []string{
 func copies(h *host.Host, p *corev1.Pod) {
 	c := &p.Spec.Containers[0]
 	c.Args = append(c.Args, "--copy", "--registry-config", CredentialsFile)
-	if depots := node.DepotAddresses(h.Config); len(depots) > 0 {
+	// On another control-plane node than the first, init does not know the endpoint, through which the depot would ask itself.
+	if depots := lists.Unique(append(excepted(h), node.DepotAddresses(h.Config)...)); len(depots) > 0 {
 		c.Args = append(c.Args, "--except", strings.Join(depots, ","))
 	}
 	mounts := []mount{{"containerd", "/etc/containerd", corev1.HostPathDirectoryOrCreate, false}}
@@ -69,6 +71,13 @@ func copies(h *host.Host, p *corev1.Pod) {
 		c.VolumeMounts = append(c.VolumeMounts, corev1.VolumeMount{Name: "authorities", MountPath: inside, ReadOnly: true})
 	}
 	mountInto(p, c, mounts...)
+}
+
+// excepted returns the depots that the present static pod does not copy from.
+func excepted(h *host.Host) []string {
+	_, rest, _ := strings.Cut(h.Files.Text(manifestFile), "\n    - --except\n    - ")
+	list, _, _ := strings.Cut(rest, "\n")
+	return strings.FieldsFunc(list, func(r rune) bool { return r == ',' })
 }
 
 // mount is a file or directory of the node that a container mounts.
