@@ -177,11 +177,18 @@ func hostsFiles(h *host.Host, depots bool) (files host.FileSet, _ error) {
 		}
 	}
 	for _, of := range slices.Sorted(maps.Keys(all)) {
-		if list := all[of]; (len(list) > 0 || earlier[of]) && !othersHosts(h, of) {
+		if list := all[of]; (len(list) > 0 || earlier[of]) && !othersHosts(h, of) && !hasMirrors(h, of, list) {
 			files = append(files, host.File{Name: hostsName(of), Data: hostsFile(list, h.Config.Node.Offline, registry.Certificates(h.Files, of)), Mode: hostsMode(list)})
 		}
 	}
 	return files, nil
+}
+
+// hasMirrors reports whether the file of an earlier run has these mirrors. It may have more: those of its --registry-mirror, which a repeated run may omit.
+func hasMirrors(h *host.Host, of string, list []Mirror) bool {
+	text := "\n" + h.Files.Text(hostsName(of))
+	return len(list) > 0 && len(h.Config.Node.RegistryMirrors) == 0 && !h.Config.Gives("node.registryMirrors") && strings.Contains(text, "\nserver = ") == h.Config.Node.Offline &&
+		!slices.ContainsFunc(list, func(m Mirror) bool { return !strings.Contains(text, strconv.Quote(m.URL)) })
 }
 
 func hostsName(registry string) string { return path.Join(registriesDir, registry, "hosts.toml") }

@@ -201,4 +201,12 @@ func TestOtherMirrors(t *testing.T) {
 			}
 		}
 	}
+	// Without the flag, the mirror of every registry stays; an empty one removes it.
+	m.put(t, Certificate, "")
+	for _, c := range []struct{ mirrors, given []string }{{mirrors: []string{"*=http://127.0.0.1:2"}}, {}, {given: []string{"node.registryMirrors"}}} {
+		m.Config.Node.RegistryMirrors, m.Config.Given = c.mirrors, c.given
+		if _, err := m.do(t, Mirrors()); err != nil || strings.Contains(m.Files.Text(hostsName(everyRegistry)), ":2") != (c.given == nil) {
+			t.Errorf("%+v: %v, %s", c, err, m.Files.Text(hostsName(everyRegistry)))
+		}
+	}
 }
