@@ -81,7 +81,7 @@ func (u *Upstream) manifest(ctx context.Context, from *registry.Image, d v1.Desc
 	}
 	if d.MediaType.IsIndex() {
 		for _, child := range m.Manifests {
-			if !u.store.has(child.Digest) && (child.Platform == nil || child.Platform.OS != "linux" || child.Platform.Architecture != u.arch) {
+			if !u.store.has(child.Digest) && child.Platform != nil && (child.Platform.OS != "linux" || child.Platform.Architecture != u.arch) {
 				continue
 			}
 			raw, err := from.Manifest(ctx, child.Digest)
@@ -104,7 +104,7 @@ func (u *Upstream) manifest(ctx context.Context, from *registry.Image, d v1.Desc
 
 func (u *Upstream) blob(ctx context.Context, from *registry.Image, b v1.Descriptor) error {
 	if u.store.has(b.Digest) {
-		return u.store.Put(ctx, b.Digest, b.Size, eof{}) // renews it, or a prune might remove it before it has a root
+		return u.store.Put(ctx, b.Digest, b.Size, bytes.NewReader(nil)) // renews it, or a prune might remove it before it has a root
 	}
 	if err := u.store.roomToCopy(b.Size); err != nil {
 		return err
@@ -113,8 +113,3 @@ func (u *Upstream) blob(ctx context.Context, from *registry.Image, b v1.Descript
 	go func() { w.CloseWithError(from.Blob(ctx, b.Digest, w)) }()
 	return errors.Join(u.store.Put(ctx, b.Digest, b.Size, r), r.Close())
 }
-
-// eof is an empty reader.
-type eof struct{}
-
-func (eof) Read([]byte) (int, error) { return 0, io.EOF }

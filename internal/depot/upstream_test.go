@@ -127,13 +127,17 @@ func TestCopyOfSeveralArchitectures(t *testing.T) {
 	p := pullThrough(t)
 	var index v1.ImageIndex = empty.Index
 	children := map[string]v1.Hash{}
-	for i, arch := range []string{"amd64", "arm64", "riscv64"} {
+	for i, arch := range []string{"amd64", "arm64", "riscv64", "unnamed"} {
 		img := imagetest.Image(t, arch, imagetest.Layer(t, int64(i+1)))
 		var err error
 		if children[arch], err = img.Digest(); err != nil {
 			t.Fatal(err)
 		}
-		index = mutate.AppendManifests(index, mutate.IndexAddendum{Add: img, Descriptor: v1.Descriptor{Platform: &v1.Platform{OS: "linux", Architecture: arch}}})
+		of := mutate.IndexAddendum{Add: img, Descriptor: v1.Descriptor{Platform: &v1.Platform{OS: "linux", Architecture: arch}}}
+		if arch == "unnamed" { // containerd considers it, too
+			of.Platform = nil
+		}
+		index = mutate.AppendManifests(index, of)
 	}
 	p.hub.put(t, "lib/app:v1", func(tag name.Tag) error { return remote.WriteIndex(tag, index) })
 	p.get(t, p.nodes, "HEAD", "lib/app", "v1")
@@ -142,7 +146,7 @@ func TestCopyOfSeveralArchitectures(t *testing.T) {
 		t.Errorf("copied %q", got)
 	}
 	p.hub.setDown(true)
-	for arch, want := range map[string]int{"amd64": http.StatusOK, "arm64": http.StatusOK, "riscv64": http.StatusNotFound} {
+	for arch, want := range map[string]int{"amd64": http.StatusOK, "arm64": http.StatusOK, "riscv64": http.StatusNotFound, "unnamed": http.StatusOK} {
 		if res := p.get(t, p.nodes, "GET", "lib/app", children[arch].String()); res.StatusCode != want {
 			t.Errorf("for %s the depot answers %d", arch, res.StatusCode)
 		}
