@@ -21,7 +21,7 @@ func controlPlane(ctx context.Context, h *host.Host, m *why.Machine) {
 		m.EtcdDatabase = etcd.Damaged(h) // even before its container has logged it
 	}
 	m.VirtualAddress = virtualAddress(ctx, h)
-	m.EtcdSnapshots = etcd.Kept(h, containerLog(h.Files, etcd.Pod, etcd.Container))
+	m.EtcdSnapshots = etcd.Kept(h, containerLog(h, etcd.Pod, etcd.Container))
 }
 
 // virtualAddress returns the state of the virtual address, nil on a node without keepalived.

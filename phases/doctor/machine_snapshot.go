@@ -44,7 +44,7 @@ func Machine(ctx context.Context, h *host.Host) (m why.Machine, disks []why.Disk
 		}
 	}
 	for _, name := range []string{"etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler"} {
-		if lines := containerLog(h.Files, name, name); len(lines) > 0 {
+		if lines := containerLog(h, name, name); len(lines) > 0 {
 			m.StaticPods[name] = lines
 		}
 	}
@@ -67,15 +67,9 @@ func Machine(ctx context.Context, h *host.Host) (m why.Machine, disks []why.Disk
 }
 
 // containerLog returns the end of the log of a static pod's container since its last start.
-func containerLog(files host.Files, pod, container string) []string {
-	dirs, _ := files.Glob(podLogDir + "/kube-system_" + pod + "-*/" + container) // the pattern is well-formed
-	var lines []string
-	for _, dir := range dirs {
-		starts := lastStarts(files, dir)
-		if len(starts) > 0 {
-			lines = containerLines(tail(files, starts[len(starts)-1]))
-		}
-	}
+func containerLog(h *host.Host, pod, container string) []string {
+	file, _ := kubernetes.NewestLog(h, "kube-system_"+pod+"-*", container)
+	lines := containerLines(tail(h.Files, file))
 	return lines[max(0, len(lines)-staticLines):]
 }
 

@@ -9,6 +9,7 @@ import (
 	"crypto/x509"
 	"encoding/pem"
 	"math/big"
+	"os"
 	"slices"
 	"testing"
 	"time"
@@ -33,6 +34,9 @@ func TestMachine(t *testing.T) {
 	m.put(t, "/etc/kubernetes/pki/broken.crt", "nothing")
 	m.put(t, podLogDir+"/kube-system_etcd-n1_1/etcd/0.log", line("old"))
 	m.put(t, podLogDir+"/kube-system_etcd-n1_1/etcd/1.log", line("new"))
+	former := podLogDir + "/kube-system_etcd-n1_9/etcd/3.log" // of the static pod before its manifest changed
+	m.put(t, former, line("former"))
+	require.NoError(t, os.Chtimes(m.Files.Path(former), end.AddDate(-9, 0, 0), end.AddDate(-9, 0, 0)))
 	m.answers["journalctl -u kubelet -n 150 --no-pager -o cat"] = "one\ntwo\n"
 	got, disks, ok := Machine(t.Context(), m.Host)
 	if !ok || !got.ControlPlane || got.Node != "node2" || got.Units["kubelet"] != "active" || !slices.Equal(got.Journals["kubelet"], []string{"one", "two"}) ||

@@ -83,15 +83,11 @@ func Look(ctx context.Context, h *host.Host) (Status, error) {
 	}
 	slices.SortFunc(out.Members, func(a, b etcd.Observed) int { return cmp.Compare(a.Name, b.Name) })
 	out.judge(time.Now())
-	if !slices.ContainsFunc(out.Members, func(o etcd.Observed) bool { return o.Answers }) {
-		return out, noMajority(out.Members)
+	if slices.ContainsFunc(out.Members, func(o etcd.Observed) bool { return o.Answers }) {
+		return out, nil
 	}
-	return out, nil
-}
-
-func noMajority(all []etcd.Observed) error {
-	return finding.New("OCA-4147", "etcd has no majority", "it works while more than half of its voting members answer",
-		"start the machines of the others; if those machines are lost for good, on this one: ocadm etcd restore --from-data").With(seen(all)...)
+	return out, finding.New("OCA-4147", "etcd has no majority", "it works while more than half of its voting members answer",
+		"start the machines of the others; if those machines are lost for good, on this one: ocadm etcd restore --from-data").With(seen(out.Members)...)
 }
 
 // seen returns a line for each member that says whether it answers.
@@ -210,23 +206,8 @@ func Lost(s snapshot.Info, revision int64, now time.Time) string {
 
 // logLines returns the end of etcd's last log.
 func logLines(h *host.Host) []string {
-	files, err := h.Files.Glob("/var/log/pods/kube-system_etcd-*/etcd/*.log")
-	if err != nil || len(files) == 0 {
-		return nil
-	}
-	at := func(f string) time.Time {
-		st, err := h.Files.Stat(f)
-		if err != nil {
-			return time.Time{}
-		}
-		return st.ModTime()
-	}
-	newest := slices.MaxFunc(files, func(a, b string) int { return at(a).Compare(at(b)) })
-	text := strings.TrimSpace(h.Files.Text(newest))
-	if text == "" {
-		return nil
-	}
-	lines := strings.Split(text, "\n")
+	file, _ := kubernetes.NewestLog(h, "kube-system_etcd-*", "etcd")
+	lines := strings.FieldsFunc(h.Files.Text(file), func(r rune) bool { return r == '\n' })
 	return lines[max(0, len(lines)-60):]
 }
 

@@ -128,7 +128,7 @@ func logMessages(h *host.Host, file string) []string {
 // Failure returns the last error in the newest log of a container on this node ("" if there is none), and the container's restart count. pod is a pattern:
 // NAMESPACE_NAME.
 func Failure(h *host.Host, pod, container string) (line string, restarts int) {
-	file, restarts := newestLogOf(h, pod, container)
+	file, restarts := NewestLog(h, pod, container)
 	for _, l := range slices.Backward(logMessages(h, file)) {
 		if isError(l) {
 			return clip(klogHead.ReplaceAllString(l, "")), restarts
@@ -139,12 +139,13 @@ func Failure(h *host.Host, pod, container string) (line string, restarts int) {
 
 // newestLog returns the log of a static pod's latest container, and its restart count: the files are 0.log, 1.log …
 func newestLog(h *host.Host, component string) (file string, restarts int) {
-	return newestLogOf(h, fmt.Sprintf("kube-system_%s-%s", component, h.Config.Node.Name), component)
+	return NewestLog(h, fmt.Sprintf("kube-system_%s-%s", component, h.Config.Node.Name), component)
 }
 
-// newestLogOf prefers the pod that has written last: a changed manifest makes another static pod of the same name, whose count begins anew, and the logs of
-// the former one stay for a while.
-func newestLogOf(h *host.Host, pod, container string) (file string, restarts int) {
+// NewestLog returns the log of the latest start of a container on this node, "" if there is none, and its restart count. pod is a pattern: NAMESPACE_NAME.
+// The pod that has written last counts: a changed manifest makes another static pod of the same name, whose count begins anew, and the logs of the former
+// one stay for a while.
+func NewestLog(h *host.Host, pod, container string) (file string, restarts int) {
 	files, err := h.Files.Glob(fmt.Sprintf("%s/%s_*/%s/*.log", podLogsDir, pod, container))
 	if err != nil {
 		return "", 0
