@@ -78,7 +78,7 @@ func discoveryPhase() host.Phase {
 			if err := ProxyModeFits(h.Facts.Kernel, d.ProxyMode); err != nil {
 				return err
 			}
-			return versionFits(h.Config.Cluster.KubernetesVersion, d.Cluster.KubernetesVersion)
+			return VersionFits(h.Config.Cluster.KubernetesVersion, d.Cluster.KubernetesVersion)
 		},
 	}
 }

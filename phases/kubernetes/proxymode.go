@@ -61,13 +61,13 @@ func ProxyModeFits(release, mode string) error {
 			config.ProxyIPTables)
 }
 
-// versionFits returns a finding if the kubelet is not compatible with the control plane.
-func versionFits(kubelet, controlPlane string) error {
+// VersionFits returns a finding if the kubelet is not compatible with the control plane.
+func VersionFits(kubelet, controlPlane string) error {
 	why := KubeletFits(kubelet, controlPlane)
 	if why == "" {
 		return nil
 	}
 	return finding.New("OCA-4109",
-		fmt.Sprintf("This ocadm installs a kubelet %s, which is not compatible with the cluster's Kubernetes %s", kubelet, controlPlane),
-		why, "join with the ocadm and the bundle of the control plane")
+		fmt.Sprintf("This machine would get a kubelet %s, which is not compatible with the cluster's Kubernetes %s", kubelet, controlPlane),
+		why, "join with the ocadm of the control plane, and with a bundle of that Kubernetes: --bundle FILE")
 }

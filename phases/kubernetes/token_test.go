@@ -260,7 +260,7 @@ func TestVersionFits(t *testing.T) {
 	for pair, fits := range map[[2]string]bool{
 		{"v1.36.3", "v1.36.0"}: true, {"v1.36.3", "v1.39.0"}: true, {"v1.36.3", "v1.40.0"}: false, {"v1.36.3", "v1.35.9"}: false,
 	} {
-		if err := versionFits(pair[0], pair[1]); (err == nil) != fits {
+		if err := VersionFits(pair[0], pair[1]); (err == nil) != fits {
 			t.Errorf("kubelet %s, control plane %s: %v", pair[0], pair[1], err)
 		}
 	}

@@ -175,6 +175,16 @@ func TestBrokenProgramIsNamed(t *testing.T) {
 	}
 }
 
+// The depot may have a later bundle than the cluster: a kubelet must not be newer than the API server.
+func TestKubeletOfALaterBundle(t *testing.T) {
+	m := newMachine(t)
+	m.use(t, writeBundle(t, nodeFiles()))
+	m.versions[kubelet] = "Kubernetes v1.99.0"
+	if _, err := m.do(t, Software()); code(err) != "OCA-4109" {
+		t.Errorf("got %v", err)
+	}
+}
+
 func TestDryRunPlansAndChangesNothing(t *testing.T) {
 	m := newMachine(t)
 	m.use(t, writeBundle(t, nodeFiles()))

@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/mod/semver"
 	"golang.org/x/sync/errgroup"
 
 	"yunion.io/x/ocadm/internal/fetch"
@@ -19,6 +20,7 @@ import (
 	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/internal/workflow"
 	"yunion.io/x/ocadm/phases/host"
+	"yunion.io/x/ocadm/phases/kubernetes"
 )
 
 // SoftwarePhase is the name of Software, for the After of other phases.
@@ -203,7 +205,8 @@ func (p programSet) noteTheirs(h *host.Host, r workflow.Reporter) error {
 	return nil
 }
 
-// verify runs every program once: one that prints no version does not work on this machine.
+// verify runs every program once: one that prints no version does not work on this machine. The depot may have the kubelet of a later bundle, to which
+// the cluster has not been upgraded yet.
 func (p programSet) verify(ctx context.Context, h *host.Host) error {
 	var out finding.List
 	for _, q := range programs() {
@@ -211,11 +214,14 @@ func (p programSet) verify(ctx context.Context, h *host.Host) error {
 			continue
 		}
 		file := programPath(h, q.name)
-		if _, err := host.AskVersion(ctx, h.Exec, file); err != nil {
-			if canceled(ctx) {
-				return context.Cause(ctx)
-			}
+		is, err := host.AskVersion(ctx, h.Exec, file)
+		switch {
+		case err != nil && canceled(ctx):
+			return context.Cause(ctx)
+		case err != nil:
 			out = append(out, finding.Errorf(CodeProgramBroken, file+" does not run on this machine", file+" --version; then run the same command again", "%w", err))
+		case q.name == kubelet && semver.Compare(semver.MajorMinor(is), semver.MajorMinor(kubernetesVersion(h))) > 0:
+			out = append(out, finding.Of(kubernetes.VersionFits(is, kubernetesVersion(h)))...)
 		}
 	}
 	return out.Err()
