@@ -22,6 +22,8 @@ import (
 
 const (
 	podName = "ocadm-depot"
+	// exceptFlag is the depot's flag for the depots from which it does not copy.
+	exceptFlag = "--except"
 	// renewerName is the container that renews the certificate.
 	renewerName = "certificate"
 	// manifestFile is removed by package owned.
@@ -61,7 +63,7 @@ func copies(h *host.Host, p *corev1.Pod) {
 	c.Args = append(c.Args, "--copy", "--registry-config", CredentialsFile)
 	// On another control-plane node than the first, init does not know the endpoint, through which the depot would ask itself.
 	if depots := lists.Unique(append(excepted(h), node.DepotAddresses(h.Config)...)); len(depots) > 0 {
-		c.Args = append(c.Args, "--except", strings.Join(depots, ","))
+		c.Args = append(c.Args, exceptFlag, strings.Join(depots, ","))
 	}
 	mounts := []mount{{"containerd", "/etc/containerd", corev1.HostPathDirectoryOrCreate, false}}
 	if i := slices.IndexFunc(authorityFiles, h.Files.Exists); i >= 0 {
@@ -75,9 +77,7 @@ func copies(h *host.Host, p *corev1.Pod) {
 
 // excepted returns the depots that the present static pod does not copy from.
 func excepted(h *host.Host) []string {
-	_, rest, _ := strings.Cut(h.Files.Text(manifestFile), "\n    - --except\n    - ")
-	list, _, _ := strings.Cut(rest, "\n")
-	return strings.FieldsFunc(list, func(r rune) bool { return r == ',' })
+	return strings.FieldsFunc(nodepod.Argument(h.Files.Text(manifestFile), exceptFlag), func(r rune) bool { return r == ',' })
 }
 
 // mount is a file or directory of the node that a container mounts.

@@ -4,6 +4,7 @@ package nodepod
 
 import (
 	"fmt"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -58,4 +59,18 @@ func Manifest(p *corev1.Pod) (host.FileSet, error) {
 		return nil, fmt.Errorf("writing static pod %s: %w", p.Name, err)
 	}
 	return host.FileSet{{Name: StaticDir + "/" + p.Name + ".yaml", Data: raw, Mode: 0o600}}, nil
+}
+
+// Argument returns the value of a flag in the manifest of a static pod, "" if no container has the flag.
+func Argument(manifest, flag string) string {
+	var p corev1.Pod
+	if yaml.Unmarshal([]byte(manifest), &p) != nil {
+		return ""
+	}
+	for _, c := range p.Spec.Containers {
+		if at := slices.Index(c.Args, flag); at >= 0 && at+1 < len(c.Args) {
+			return c.Args[at+1]
+		}
+	}
+	return ""
 }

@@ -3,11 +3,9 @@
 package vip
 
 import (
-	"slices"
 	"strconv"
 
 	corev1 "k8s.io/api/core/v1"
-	"sigs.k8s.io/yaml"
 
 	"yunion.io/x/ocadm/internal/images"
 	"yunion.io/x/ocadm/internal/kube"
@@ -52,20 +50,6 @@ func manifest(h *host.Host) (host.FileSet, error) {
 		return nil, err
 	}
 	return nodepod.Manifest(pod(h.Config, image))
-}
-
-// selfIn returns the address of the node in a manifest.
-func selfIn(text string) string {
-	var p corev1.Pod
-	if yaml.Unmarshal([]byte(text), &p) != nil {
-		return ""
-	}
-	for _, c := range p.Spec.Containers {
-		if at := slices.Index(c.Args, addressFlag); at >= 0 && at+1 < len(c.Args) {
-			return c.Args[at+1]
-		}
-	}
-	return ""
 }
 
 // pod returns the static pod: keepalived, and the agent, which checks the API server and writes keepalived's configuration. They share a process

@@ -14,6 +14,7 @@ import (
 	"yunion.io/x/ocadm/internal/vip"
 	"yunion.io/x/ocadm/phases/host"
 	"yunion.io/x/ocadm/phases/kubernetes"
+	"yunion.io/x/ocadm/phases/nodepod"
 )
 
 // holders asks the network. It is a variable for tests, which have no network.
@@ -24,7 +25,7 @@ func Own(h *host.Host) (s vip.Settings, self string, found bool) {
 	s, err := kept(h)
 	self, _, ok := kubernetes.OwnEndpoint(h)
 	if !ok {
-		self = cmp.Or(selfIn(h.Files.Text(ManifestFile)), h.Config.Node.AdvertiseAddress)
+		self = cmp.Or(nodepod.Argument(h.Files.Text(ManifestFile), addressFlag), h.Config.Node.AdvertiseAddress)
 	}
 	return s, self, err == nil && s.Address != ""
 }

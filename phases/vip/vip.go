@@ -26,6 +26,7 @@ import (
 	"yunion.io/x/ocadm/internal/workflow"
 	"yunion.io/x/ocadm/phases/host"
 	"yunion.io/x/ocadm/phases/kubernetes"
+	"yunion.io/x/ocadm/phases/nodepod"
 )
 
 // The names of the phases.
@@ -312,7 +313,7 @@ func LeavePhase() host.Phase {
 		Plan: workflow.Says[*host.Host]("remove this machine from Secret "+vip.SecretName, "remove "+ManifestFile),
 		Run: func(ctx context.Context, h *host.Host, r workflow.Reporter) error {
 			// Only this machine reliably knows its own address as the others do.
-			return leave(ctx, h, strings.TrimSpace(selfIn(h.Files.Text(ManifestFile))), r)
+			return leave(ctx, h, strings.TrimSpace(nodepod.Argument(h.Files.Text(ManifestFile), addressFlag)), r)
 		},
 	}
 }

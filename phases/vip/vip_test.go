@@ -21,6 +21,7 @@ import (
 	"yunion.io/x/ocadm/internal/workflow"
 	"yunion.io/x/ocadm/phases/config"
 	"yunion.io/x/ocadm/phases/host"
+	"yunion.io/x/ocadm/phases/nodepod"
 	"yunion.io/x/ocadm/test/require"
 )
 
@@ -66,7 +67,7 @@ func TestJoinAndLeave(t *testing.T) {
 			t.Errorf("%s: %v", f, err)
 		}
 	}
-	if text := h.Files.Text(ManifestFile); strings.Contains(text, "canary88") || selfIn(text) != "127.0.0.1" {
+	if text := h.Files.Text(ManifestFile); strings.Contains(text, "canary88") || nodepod.Argument(text, addressFlag) != "127.0.0.1" {
 		t.Errorf("the manifest has the password, or not the address:\n%s", text)
 	}
 	if text := h.Files.Text(vip.ConfigFile); !strings.Contains(text, "auth_pass canary88") || !strings.Contains(text, "10.0.0.9") {
