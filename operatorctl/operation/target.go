@@ -43,8 +43,9 @@ func choose(ctx context.Context, c client.Reader, p *v1alpha1.RollbackParameters
 	for _, o := range operations { // a command that is repeated, because its connection broke, must not return to what it left
 		if o.Spec.Action == v1alpha1.ActionRollback && o.Status.Phase == v1alpha1.OperationSucceeded && o.Status.Rollout != nil &&
 			o.Status.Rollout.To == cloud.Status.Release.Revision {
-			return 0, nil, finding.New("OCA-7020", "The cloud has been rolled back, and not changed since", "operation "+o.Name+" rolled it back; without a revision, "+
-				fmt.Sprintf("another rollback would move it to the contents of release %d", revision), fmt.Sprintf("ocadm cluster status; if you want that release: ocadm cluster rollback --to %d", revision))
+			return 0, nil, finding.New("OCA-7020", "The cloud has been rolled back, and not changed since",
+				fmt.Sprintf("operation %s rolled it back; without a revision, another rollback would move it to the contents of release %d", o.Name, revision),
+				fmt.Sprintf("ocadm cluster status; if you want that release: ocadm cluster rollback --to %d", revision))
 		}
 	}
 	return revision, passed, nil
