@@ -13,8 +13,9 @@ import (
 func databaseCauses() []Cause {
 	return []Cause{
 		{ID: "database-unreachable", Code: "OCA-6001", Layer: Database, On: string(database), Title: "The database server cannot be reached",
-			Why:  "it does not run, or a firewall or a wrong address prevents the nodes from reaching it",
-			Next: "kubectl -n ${namespace} get oc ${cloud} -o jsonpath='{.spec.mysql.host}:{.spec.mysql.port}'; from a node: timeout 3 bash -c '</dev/tcp/HOST/3306' && echo reachable",
+			Why: "it does not run, or a firewall or a wrong address prevents the nodes from reaching it",
+			Next: "kubectl -n ${namespace} get oc ${cloud} -o jsonpath='{.spec.mysql.host}:{.spec.mysql.port}'; from a node: timeout 3 bash -c '</dev/tcp/HOST/3306' && echo reachable; " +
+				"the embedded one: kubectl -n ${namespace} get pods,svc -l app=ocadm-mysql; its HOST is the CLUSTER-IP",
 			Says: regexp.MustCompile(`connection refused|i/o timeout|no route to host|network is unreachable|deadline exceeded|invalid connection|bad connection|driver: bad`),
 			Of:   aboutDatabase},
 		{ID: "database-password", Code: "OCA-6002", Layer: Database, On: string(database), Title: "The database server refuses the administrator's account",
