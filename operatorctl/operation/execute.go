@@ -59,7 +59,7 @@ func (x *execution) control(ctx context.Context) (pause, cancel context.CancelCa
 func (x *execution) perform(ctx context.Context, reader client.Reader, log *slog.Logger) error {
 	rec := x.run.record
 	if w := rec.Status().Worker; w == nil || w.Number != 1 { // the first pod has no earlier log
-		if err := rec.log.load(ctx, reader); err != nil {
+		if err := patiently(ctx, func() error { return rec.log.load(ctx, reader) }); err != nil {
 			log.Warn("reading the log of an earlier process", "error", err)
 		}
 	}

@@ -5,13 +5,16 @@ package operation
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
@@ -75,6 +78,28 @@ func TestLostAnswer(t *testing.T) {
 	if err := r.Update(t.Context(), func(s *v1alpha1.OnecloudOperationStatus) { s.Step = "" }); !errors.Is(err, errTaken) {
 		t.Errorf("a worker that does not own the operation: %v", err)
 	}
+}
+
+// An operator that continues an operation may start before the API server answers. The log of the earlier process must not be lost.
+func TestLogOfEarlierProcess(t *testing.T) {
+	o := op("a", 1, "", "")
+	earlier := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: o.Namespace, Name: LogName(o.Name)}, Data: map[string]string{LogKey: "earlier\n"}}
+	k := fake.NewClientBuilder().WithScheme(kube.Scheme()).WithObjects(o, earlier).WithStatusSubresource(o).Build()
+	synctest.Test(t, func(t *testing.T) {
+		tries := 0
+		starting := interceptor.NewClient(k, interceptor.Funcs{Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+			if tries++; tries < 3 {
+				return apierrors.NewServiceUnavailable("starting")
+			}
+			return c.Get(ctx, key, o, opts...)
+		}})
+		x := &execution{run: &Run{Operation: o, Means: Means{Client: k}, record: newRecord(k, &recorder{}, o.DeepCopy())}}
+		x.control(t.Context())
+		require.NoError(t, x.perform(t.Context(), starting, slog.New(slog.DiscardHandler)))
+		if text := x.run.record.log.lines.String(); !strings.HasPrefix(text, "earlier\n") {
+			t.Errorf("%q", text)
+		}
+	})
 }
 
 // A wait reports its reason again and again; the log has it when it changes.
