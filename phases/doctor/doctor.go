@@ -41,11 +41,17 @@ var checks = []func(context.Context, *host.Host) []finding.Finding{
 	func(_ context.Context, h *host.Host) []finding.Finding { return agentlog.Explain(podLogs(h.Files)) },
 }
 
+// isCompute reports whether a machine is a compute node. host.conf does not show that: host-deployer also creates it on controllers.
+func isCompute(files host.Files) bool {
+	agents, _ := files.Glob(podLogDir + "/*-host-?????_*") // the pattern is well-formed
+	return len(agents) > 0 || files.Exists(unitFile)
+}
+
 // Gather runs every check on this machine. A machine that is not a compute node gets a single finding.
 func Gather(ctx context.Context, h *host.Host) finding.List {
-	if !h.Files.Exists(hostConf) && !h.Files.Exists(unitFile) {
-		return finding.List{{Code: CodeNoComputeNode, Severity: finding.Error, What: "This machine is not a compute node",
-			Cause: "it has neither " + hostConf + " nor " + executor.UnitName, Remedy: "ocadm join phase compute --enable-host-agent"}}
+	if !isCompute(h.Files) {
+		return finding.List{finding.New(CodeNoComputeNode, "This machine is not a compute node", "it has no "+executor.UnitName+", and no host agent has run on it",
+			"ocadm join phase compute --enable-host-agent")}
 	}
 	// The checks shared with preflight read a node's settings; here they get the state of the machine instead.
 	c, node := *h.Config, *h
@@ -80,9 +86,8 @@ func executorUnit(ctx context.Context, h *host.Host) []finding.Finding {
 		return []finding.Finding{finding.Errorf(CodeExecutorUnit, "systemd does not answer", "systemctl status", "%w", err)}
 	}
 	if state != "active" {
-		f := finding.Finding{Code: CodeExecutorUnit, Severity: finding.Error, What: executor.UnitName + " does not run",
-			Cause:  "systemd reports " + state + "; without it no agent can run a program on the node",
-			Remedy: "systemctl enable --now " + executor.UnitName + "; journalctl -u " + executor.UnitName + " -n 50"}
+		f := finding.New(CodeExecutorUnit, executor.UnitName+" does not run", "systemd reports "+state+"; without it no agent can run a program on the node",
+			"systemctl enable --now "+executor.UnitName+"; journalctl -u "+executor.UnitName+" -n 50")
 		if loaded, err := property(ctx, h, executor.UnitName, "LoadState"); err == nil && loaded == "not-found" {
 			f.What, f.Remedy = executor.UnitName+" is not installed", unitRemedy
 		}
@@ -111,9 +116,8 @@ func nodeUnits(ctx context.Context, h *host.Host) []finding.Finding {
 		if err != nil || state == "active" {
 			continue // executorUnit reports a systemd that does not answer
 		}
-		out = append(out, finding.Finding{Code: CodeNodeUnit, Severity: finding.Error, What: unit + " does not run",
-			Cause:  "systemd reports " + state + "; the agents' pods need it; virtual machines keep running without it",
-			Remedy: "systemctl restart " + unit + "; journalctl -u " + unit + " -n 50"})
+		out = append(out, finding.New(CodeNodeUnit, unit+" does not run", "systemd reports "+state+"; the agents' pods need it; virtual machines keep running without it",
+			"systemctl restart "+unit+"; journalctl -u "+unit+" -n 50"))
 	}
 	return out
 }

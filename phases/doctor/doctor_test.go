@@ -68,6 +68,7 @@ func newMachine(t *testing.T) *machine {
 		require.NoError(t, os.MkdirAll(filepath.Join(m.root, dir), 0o755))
 	}
 	m.put(t, hostConf, goodConf)
+	m.put(t, unitFile, "")
 	rec := &host.Recorder{Answer: func(c exec.Command) (exec.Result, error) {
 		if out, ok := m.answers[strings.Join(append([]string{c.Path}, c.Args...), " ")]; ok {
 			return exec.Result{Stdout: out}, nil
@@ -137,8 +138,13 @@ func TestFindings(t *testing.T) {
 		// The code, and a part of what, cause or remedy. A leading w means a warning.
 		code, want string
 	}{
-		"no compute node": {func(m *machine) { m.remove(t, hostConf) }, "OCA-7100", "neither /etc/yunion/host.conf"},
+		"no compute node": {func(m *machine) { // as host-deployer leaves a controller
+			m.remove(t, unitFile)
+			m.put(t, podLogDir+"/onecloud_default-host-deployer-x7k2p_1234/host-deployer/0.log", line("starting"))
+		}, "OCA-7100", "no host agent has run on it"},
 		"unit not installed": {func(m *machine) {
+			m.remove(t, unitFile)
+			m.put(t, pod+"/host/0.log", line("starting"))
 			m.answers[show(executor.UnitName, "ActiveState")], m.answers[show(executor.UnitName, "LoadState")] = "inactive\n", "not-found\n"
 		}, "OCA-7102", "is not installed"},
 		"unit failed": {func(m *machine) {

@@ -14,7 +14,6 @@ import (
 
 	"yunion.io/x/ocadm/cluster/why"
 	"yunion.io/x/ocadm/internal/exec"
-	"yunion.io/x/ocadm/internal/executor"
 	"yunion.io/x/ocadm/internal/pki"
 	"yunion.io/x/ocadm/phases/host"
 	"yunion.io/x/ocadm/phases/kubernetes"
@@ -59,7 +58,7 @@ func Machine(ctx context.Context, h *host.Host) (m why.Machine, disks []why.Disk
 	if m.ControlPlane {
 		controlPlane(ctx, h, &m)
 	}
-	if h.Files.Exists(hostConf) || h.Files.Exists("/etc/systemd/system/"+executor.UnitName) {
+	if isCompute(h.Files) {
 		m.Findings = Gather(ctx, h)
 	}
 	disks = disksOf(h.Files, m.Node, "/", "/var/lib/etcd", "/var/lib/containerd", "/var/lib/kubelet", "/opt/cloud", "/opt/local-path-provisioner", "/var/log")
