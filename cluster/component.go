@@ -19,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/selection"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
@@ -28,6 +29,7 @@ import (
 	"yunion.io/x/ocadm/internal/kube"
 	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/internal/wait"
+	"yunion.io/x/ocadm/operatorctl/operation"
 	"yunion.io/x/ocadm/operatorctl/render"
 )
 
@@ -125,6 +127,12 @@ const AnnotationRestartedAt = "kubectl.kubernetes.io/restartedAt"
 // status is from after the restart.
 func (r ComponentRef) Restart(ctx context.Context, c client.Client, now time.Time) (lines []string, seen func(Status) bool, err error) {
 	workloads, err := r.Workloads(ctx, c)
+	if err == nil && !slices.ContainsFunc(workloads, func(w client.Object) bool {
+		d, is := w.(*appsv1.Deployment)
+		return !is || ptr.Deref(d.Spec.Replicas, 1) > 0
+	}) {
+		err = r.noPod(ctx, c, "")
+	}
 	if err != nil {
 		return nil, nil, err
 	}
@@ -217,31 +225,38 @@ func (r ComponentRef) Workloads(ctx context.Context, c client.Client) ([]client.
 	return out, nil
 }
 
-// Pod returns a pod of the component, preferably a ready one, on the given node if any.
+// Pod returns a pod of the component, on the given node if any: preferably a ready one, else one that has not ended, of these the newest.
 func (r ComponentRef) Pod(ctx context.Context, c client.Client, node string) (*corev1.Pod, error) {
 	list := &corev1.PodList{}
 	if err := c.List(ctx, list, r.labelled("")...); err != nil {
 		return nil, fmt.Errorf("listing the pods of %s: %w", r.Name, err)
 	}
-	var best *corev1.Pod
-	for i := range list.Items {
-		p := &list.Items[i]
-		if !r.has(p) || node != "" && p.Spec.NodeName != node || p.DeletionTimestamp != nil {
-			continue
-		}
-		if best == nil || kube.PodReady(p) && !kube.PodReady(best) {
-			best = p
-		}
+	pods := slices.DeleteFunc(list.Items, func(p corev1.Pod) bool {
+		return !r.has(&p) || node != "" && p.Spec.NodeName != node || p.DeletionTimestamp != nil
+	})
+	if len(pods) == 0 {
+		return nil, r.noPod(ctx, c, node)
 	}
-	if best != nil {
-		return best, nil
-	}
-	where := ""
+	rank := map[bool]int{true: 1}
+	best := slices.MaxFunc(pods, func(a, b corev1.Pod) int { // an eviction leaves a pod that has ended, and so does a Job
+		return cmp.Or(rank[kube.PodReady(&a)]-rank[kube.PodReady(&b)], rank[kube.PodEnded(&b)]-rank[kube.PodEnded(&a)], operation.ByAge(a, b))
+	})
+	return &best, nil
+}
+
+// noPod returns the finding about a component without a pod, on the given node if any.
+func (r ComponentRef) noPod(ctx context.Context, c client.Client, node string) error {
+	what, cause, next := fmt.Sprintf("Component %s has no pod", r.Name), "it is disabled or stopped, it waits for another component, or no node has its label", "ocadm cluster status"
 	if node != "" {
-		where = " on node " + node
+		what += " on node " + node
 	}
-	return nil, finding.New("OCA-7015", fmt.Sprintf("Component %s has no pod%s", r.Name, where),
-		"it is disabled, it waits for another component, or no node has its label", "ocadm cluster status")
+	if u, err := get(ctx, c, r.Cloud); err == nil {
+		if _, stopped := u.GetAnnotations()[v1alpha1.AnnotationPausedBefore]; stopped {
+			cause = "the cloud is stopped"
+			_, next = pauseOf(u)
+		}
+	}
+	return finding.New("OCA-7015", what, cause, next)
 }
 
 // labelled selects objects whose label is that of the component with one of the suffixes.

@@ -96,6 +96,51 @@ func TestComponentOfAdoptedCloud(t *testing.T) {
 	}
 }
 
+// Of several pods, the ready one is of use, then one that runs, then the newest record of a run.
+func TestPodOfComponent(t *testing.T) {
+	at := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	pod := func(name string, minute int, phase corev1.PodPhase, ready corev1.ConditionStatus) *corev1.Pod {
+		return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "onecloud", Name: "default-glance-" + name, Labels: map[string]string{v1alpha1.LabelComponent: "glance"},
+			CreationTimestamp: metav1.NewTime(at.Add(time.Duration(minute) * time.Minute))},
+			Status: corev1.PodStatus{Phase: phase, Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: ready}}}}
+	}
+	ref := ComponentRef{Cloud: client.ObjectKey{Namespace: "onecloud", Name: "default"}, Name: "glance"}
+	all := []client.Object{pod("a", 1, corev1.PodFailed, "False"), pod("b", 3, corev1.PodFailed, "False"), pod("c", 2, corev1.PodRunning, "False"), pod("d", 0, corev1.PodRunning, "True")}
+	for n, want := range []string{2: "default-glance-b", 3: "default-glance-c", 4: "default-glance-d"} {
+		if want == "" {
+			continue
+		}
+		c := fake.NewClientBuilder().WithObjects(all[:n]...).Build()
+		if p, err := ref.Pod(t.Context(), c, ""); err != nil || p.Name != want {
+			t.Errorf("%v %v, want %s", p, err, want)
+		}
+	}
+}
+
+// In a stopped cloud, a service has no pods to restart or to read a log from. Its agents run.
+func TestComponentOfStoppedCloud(t *testing.T) {
+	key := client.ObjectKey{Namespace: "onecloud", Name: "default"}
+	cloud := &v1alpha1.OnecloudCluster{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name, Annotations: map[string]string{
+		v1alpha1.AnnotationPaused: "true", v1alpha1.AnnotationPausedBefore: ""}}}
+	meta := func(name string) metav1.ObjectMeta {
+		return metav1.ObjectMeta{Namespace: key.Namespace, Name: "default-" + name, Labels: map[string]string{v1alpha1.LabelComponent: name}}
+	}
+	d := &appsv1.Deployment{ObjectMeta: meta("region")}
+	d.Spec.Replicas = new(int32(0))
+	c := fake.NewClientBuilder().WithScheme(kube.Scheme()).WithObjects(cloud, d, &appsv1.DaemonSet{ObjectMeta: meta("host")}).Build()
+	region, host := ComponentRef{Cloud: key, Name: "region"}, ComponentRef{Cloud: key, Name: "host"}
+	_, _, restart := region.Restart(t.Context(), c, time.Now())
+	_, logs := region.Pod(t.Context(), c, "")
+	for _, err := range []error{restart, logs} {
+		if l := finding.Of(err); len(l) != 1 || l[0].Code != "OCA-7015" || l[0].Cause != "the cloud is stopped" || l[0].Remedy != "ocadm cluster start" {
+			t.Errorf("%+v", l)
+		}
+	}
+	if lines, _, err := host.Restart(t.Context(), c, time.Now()); err != nil || len(lines) != 1 {
+		t.Errorf("%q %v", lines, err)
+	}
+}
+
 // Until the operator has seen the restart, the status is the old one: a wait must not mistake that for the end.
 func TestRestartIsSeen(t *testing.T) {
 	meta := metav1.ObjectMeta{Namespace: "onecloud", Name: "default-glance", Generation: 3, Labels: map[string]string{v1alpha1.LabelComponent: "glance"}}
