@@ -113,7 +113,7 @@ func cloudCauses() []Cause {
 	const status = "ocadm cluster status; kubectl -n ${namespace} events --for oc/${cloud}"
 	return []Cause{
 		refusal("no-cloud", "OCA-7002", Operator, "There is no such cloud"),
-		{ID: "invalid-spec", Code: "OCA-7540", Layer: Setting, Title: "The resource of the cloud cannot be applied", Why: "a field is invalid; the message names it",
+		{ID: "invalid-spec", Code: "OCA-7540", Layer: Operator, Title: "The resource of the cloud cannot be applied", Why: "a field is invalid; the message names it",
 			Next: "kubectl -n ${namespace} edit oc ${cloud}", Says: regexp.MustCompile(`^InvalidSpec: `), In: Message},
 		reason("invalid-option", "OCA-7013", v1alpha1.ReasonInvalidOption, "An option of a component is invalid",
 			"the service does not accept the option or its value", "ocadm component options list ${component}; ocadm component options unset ${component} OPTION"),

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
@@ -32,6 +33,23 @@ func TestExpiredCertificateFirst(t *testing.T) {
 				t.Errorf("%s, %q: %+v, not explained %+v", c.name, name, r.Cause, r.Others)
 			}
 		}
+	}
+}
+
+// TestInvalidSpecFirst: as long as the spec is invalid, what the report of a broken pod advises has no effect.
+func TestInvalidSpecFirst(t *testing.T) {
+	s := healthy(t)
+	s.degraded("InvalidSpec", "spec.mysql.host is empty")
+	s.ill("default-region", "ImagePullBackOff", `Back-off pulling image "r/region:typo": not found`)
+	for _, name := range []string{"", "region"} {
+		r, _ := Diagnose(s, name)
+		if r.Cause == nil || r.Cause.ID != "invalid-spec" || len(r.Others) == 0 {
+			t.Errorf("%q: %+v, others %+v", name, r.Cause, r.Others)
+		}
+	}
+	s.ready("n2", corev1.ConditionFalse, "KubeletNotReady", "container runtime is down")
+	if r, _ := Diagnose(s, ""); r.Cause == nil || r.Cause.ID != "node-no-runtime" {
+		t.Errorf("%+v", r.Cause)
 	}
 }
 

@@ -213,11 +213,7 @@ func (f *facts) cloudSays() {
 	if f.Cloud == nil {
 		return
 	}
-	for _, c := range f.Cloud.Status.Conditions {
-		if c.Type == v1alpha1.ConditionDegraded && c.Status == "True" && c.Reason != "ComponentsDegraded" {
-			f.add(Message, cloud, "condition Degraded of the cloud", c.Reason+": "+c.Message, map[string]string{})
-		}
-	}
+	f.add(Message, operator, "condition Degraded of the cloud", f.hindrance(), map[string]string{})
 	for _, c := range f.Cloud.Status.Components {
 		if c.Settled() {
 			continue
@@ -225,6 +221,15 @@ func (f *facts) cloudSays() {
 		text := c.Reason + ": " + c.Message
 		f.add(Message, componentSubject(c.Name), "component "+c.Name+" is "+string(c.State), text, map[string]string{"component": c.Name, "state": string(c.State)})
 	}
+}
+
+// hindrance returns why the operator can do nothing for the cloud, "" if it can.
+func (f *facts) hindrance() string {
+	c := meta.FindStatusCondition(f.Cloud.Status.Conditions, v1alpha1.ConditionDegraded)
+	if c == nil || c.Status != "True" || c.Reason == "ComponentsDegraded" {
+		return ""
+	}
+	return c.Reason + ": " + c.Message
 }
 
 func (f *facts) podSays(p *corev1.Pod) {
@@ -380,9 +385,7 @@ func (f *facts) dnsPods() []*corev1.Pod { return f.podsLabelled("kube-system", "
 
 func (f *facts) operatorPods() []*corev1.Pod { return f.podsLabelled("", "app", "onecloud-operator") }
 
-func (f *facts) databasePods() []*corev1.Pod {
-	return f.podsLabelled("", "app", "ocadm-mysql")
-}
+func (f *facts) databasePods() []*corev1.Pod { return f.podsLabelled("", "app", "ocadm-mysql") }
 
 // allUnwell reports whether there are pods, and all are unhealthy.
 func (f *facts) allUnwell(pods []*corev1.Pod) bool {

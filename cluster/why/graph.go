@@ -129,8 +129,8 @@ func (f *facts) linkComponents(g graph) {
 		if !c.Settled() {
 			g.link(cloud, s)
 		}
-		// The operator is to blame only if neither another component nor a pod is.
-		if len(c.BlockedBy) == 0 && len(g[s]) == 0 && !c.Settled() {
+		// The operator is to blame only if neither another component nor a pod is, or if it can do nothing: a correction would have no effect.
+		if (len(c.BlockedBy) == 0 && len(g[s]) == 0 || f.hindrance() != "") && !c.Settled() {
 			g.link(s, operator)
 		}
 		for _, b := range c.BlockedBy {
