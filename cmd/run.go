@@ -239,14 +239,14 @@ func machine(ctx context.Context, cfg *config.Config, command config.For, rootfs
 	if err != nil {
 		return nil, err
 	}
-	if command == config.ForReset || command == config.ForJoin && again(cfg, h) {
-		was := kubernetes.RegisteredAs(h)
-		if command == config.ForReset && was.Name != "" && cfg.Node.Name != "" && cfg.Node.Name != was.Name {
-			return nil, otherNode(cfg.Node.Name, was.Name)
-		}
-		asRegistered(cfg, was)
-	}
 	was := kubernetes.EarlierConfig(h)
+	switch is := kubernetes.RegisteredAs(h); {
+	case command == config.ForReset && is.Name != "" && cfg.Node.Name != "" && cfg.Node.Name != is.Name:
+		return nil, otherNode(cfg.Node.Name, is.Name)
+	case command == config.ForReset, command == config.ForJoin && again(cfg, h), command == config.ForInit && (was.Join || was.Endpoint != ""):
+		asRegistered(cfg, is)
+		cfg.Node.Offline = cfg.Node.Offline || !cfg.Gives("node.offline") && kubernetes.Offline(h)
+	}
 	if command == config.ForInit { // clients may use the names of the first init, whose flags are not always given again
 		cfg.Cluster.APIServerCertExtraSANs = append(cfg.Cluster.APIServerCertExtraSANs, was.Names...)
 		cfg.Cluster.KubernetesImageRepository = cmp.Or(cfg.Cluster.KubernetesImageRepository, cfg.Cluster.ImageRepository, was.ImageRepository)

@@ -124,10 +124,15 @@ func DownloadCommand(ctx context.Context, h *host.Host, token, join string) (str
 		`chmod 0755 `+part+` && mv -f `+part+` `+program+` && /usr/local/bin/%[4]s`, depot, sha256.Sum256(pki.EncodeCerts(certs...)), token, join), nil
 }
 
-// offline returns the flag for workers of a cluster whose first node was installed with it: their containerd uses the depot instead of registries.
-func offline(h *host.Host) string {
+// Offline reports whether init or join made this machine a node with --offline: its containerd uses the depot instead of registries.
+func Offline(h *host.Host) bool {
 	const hosts = registry.HostsDir + "/_default/hosts.toml"
-	if h.Config.Run.Kubeconfig == "" && h.Ledger.Has(host.KindFile, hosts) && strings.Contains("\n"+h.Files.Text(hosts), "\nserver = ") {
+	return h.Ledger.Has(host.KindFile, hosts) && strings.Contains("\n"+h.Files.Text(hosts), "\nserver = ")
+}
+
+// offline returns the flag for workers of a cluster whose first node was installed with it.
+func offline(h *host.Host) string {
+	if h.Config.Run.Kubeconfig == "" && Offline(h) {
 		return " --offline"
 	}
 	return ""

@@ -90,7 +90,7 @@ func (m *machine) offlineFindings(missing []string) []finding.Finding {
 	}
 	return []finding.Finding{finding.New(CodeNoImage, "--offline needs a bundle",
 		fmt.Sprintf("%s %d images, and --offline does not allow pulling them", where, len(missing)),
-		fmt.Sprintf("on a machine with internet access: ocadm bundle create -o FILE; on this machine: ocadm %s --offline --bundle FILE, or omit --offline", m.kind)).
+		fmt.Sprintf("on a machine with internet access: ocadm bundle create -o FILE; on this machine: ocadm %s --offline --bundle FILE, or --offline=false", m.kind)).
 		With(missing...)}
 }
 

@@ -85,6 +85,18 @@ func TestFindings(t *testing.T) {
 			own(t, m, "kind: JoinConfiguration\nnodeRegistration:\n  name: w1\n")
 			put(t, m.h, "/etc/kubernetes/pki/ca.crt", "x")
 		}, nil, ""},
+		"ours, to be renamed by init": {func(t *testing.T, m *machine) {
+			m.h.Config.Node.Name = "w2"
+			own(t, m, "kind: InitConfiguration\nnodeRegistration:\n  name: cp\n---\nkind: ClusterConfiguration\ncontrolPlaneEndpoint: 192.0.2.7:6443\n")
+			put(t, m.h, "/etc/kubernetes/kubelet.conf", "x")
+			require.NoError(t, m.h.Ledger.Record(host.Entry{Kind: host.KindPhase, Name: "kubeadm init phase upload-config kubeadm", Op: host.Found}))
+		}, []string{"OCA-1057"}, "give --node-name cp, or leave it out"},
+		"ours, on a machine that was renamed": {func(t *testing.T, m *machine) {
+			m.kind, m.h.Config.Node.Name, m.h.Facts.Hostname = Join, "w1", "W2"
+			own(t, m, "kind: JoinConfiguration\nnodeRegistration:\n  name: w1\n")
+			put(t, m.h, "/etc/kubernetes/kubelet.conf", "x")
+			put(t, m.h, "/var/lib/kubelet/kubeadm-flags.env", `KUBELET_KUBEADM_ARGS="--node-ip=192.0.2.8"`)
+		}, []string{"OCA-1057"}, "hostnamectl set-hostname w1"},
 		"ours, of a release that noted nothing": {func(t *testing.T, m *machine) {
 			put(t, m.h, "/etc/kubernetes/kubelet.conf", "x")
 			require.NoError(t, m.h.Files.WriteFile(kubernetes.ConfigFile, []byte("kind: InitConfiguration\n"), 0o600))

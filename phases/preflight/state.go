@@ -41,10 +41,11 @@ func checkNodeState(_ context.Context, m *machine) []finding.Finding {
 		return finding.Of(err)
 	}
 	earlier := kubernetes.EarlierConfig(m.h)
-	if m.kind == Join {
-		if found := m.otherNode(); found != nil {
-			return found
-		}
+	if err := kubernetes.OtherCluster(m.h); m.kind == Join && err != nil {
+		return finding.Of(err)
+	}
+	if found := m.otherName(earlier); found != nil {
+		return found
 	}
 	if found := m.otherRole(earlier.Join); found != nil {
 		return found
@@ -92,17 +93,26 @@ func (m *machine) changedEndpoint(was string) []finding.Finding {
 	return nil
 }
 
-// otherNode rejects a machine that is already a node under another name or of another cluster: a join would replace it.
-func (m *machine) otherNode() []finding.Finding {
-	if err := kubernetes.OtherCluster(m.h); err != nil {
-		return finding.Of(err)
-	}
-	is, name := kubernetes.EarlierConfig(m.h).Registered.Name, m.h.Config.Node.Name
-	if is == "" || name == "" || is == name || !m.h.Files.Exists(kubernetes.KubeletKubeconfig) {
+// otherName rejects a machine that is already a node under another name: volumes, and the kubelet's credentials, belong to the former one. A first init
+// that failed may get another name.
+func (m *machine) otherName(earlier kubernetes.Earlier) []finding.Finding {
+	is, name := earlier.Registered.Name, m.h.Config.Node.Name
+	if is == "" || name == "" || !m.h.Files.Exists(kubernetes.KubeletKubeconfig) || m.kind == Init && earlier.Endpoint == "" {
 		return nil
 	}
-	return []finding.Finding{finding.New("OCA-1057", "This machine is node "+is+" already", "it cannot also join as "+name,
-		"if it is the right machine, join with --node-name "+is+", or remove that node first: ocadm reset; otherwise correct the address")}
+	flags, machine := m.h.Files.Text("/var/lib/kubelet/kubeadm-flags.env"), strings.ToLower(m.h.Facts.Hostname)
+	switch {
+	case is != name && m.kind == Init:
+		return []finding.Finding{finding.New("OCA-1057", "This machine is node "+is+" already", "this command would make it node "+name+" of the same cluster",
+			"give --node-name "+is+", or leave it out")}
+	case is != name:
+		return []finding.Finding{finding.New("OCA-1057", "This machine is node "+is+" already", "it cannot also join as "+name,
+			"if it is the right machine, join with --node-name "+is+", or remove that node first: ocadm reset; otherwise correct the address")}
+	case flags != "" && !strings.Contains(flags, "--hostname-override=") && machine != "" && machine != is: // kubeadm names a node only if its machine has another name
+		return []finding.Finding{finding.New("OCA-1057", "The machine of node "+is+" was renamed", "its kubelet would register as "+machine+", and the cluster refuses that",
+			"hostnamectl set-hostname "+is+" && systemctl restart kubelet")}
+	}
+	return nil
 }
 
 func (m *machine) kubernetesSigns() []string {
