@@ -378,7 +378,8 @@ func note(sink workflow.Sink, plan string, journal *workflow.FileJournal, opts *
 		return nil
 	}
 	const database = "--mysql-host"
-	if was := in.Inputs[database]; was != "" && opts.Inputs[database] == "" {
+	did := slices.ContainsFunc(in.Did, func(phase string) bool { return phase != "preflight" })
+	if was := in.Inputs[database]; did && was != "" && opts.Inputs[database] == "" {
 		return cloud.OtherSettings([]string{fmt.Sprintf("%s was %s in the interrupted run, but is missing now", database, was)})
 	}
 	opts.Before = in.Did
