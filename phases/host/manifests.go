@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/internal/kube"
 	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/internal/workflow"
@@ -46,12 +47,10 @@ func (m Manifests) Phase(p Phase) Phase {
 	}
 	p.Plan = func(ctx context.Context, h *Host) ([]string, error) {
 		set, err := m.changes(ctx, h)
-		if err != nil { // there is no cluster yet, so everything is created
-			if set, err = m.created(ctx, h); err != nil {
-				return nil, err
-			}
+		if err != nil && len(finding.Of(err)) == 0 { // there is no cluster yet, so everything is created
+			set, err = m.created(ctx, h)
 		}
-		return lists.Map(set, kube.Change.Planned), nil
+		return lists.Map(set, kube.Change.Planned), err
 	}
 	p.Run = func(ctx context.Context, h *Host, r workflow.Reporter) error {
 		c, err := h.Kube(ctx)

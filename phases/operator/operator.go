@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/mod/semver"
 	appsv1 "k8s.io/api/apps/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -89,10 +90,13 @@ func InstallOnCluster() host.Phase { return install(markNamespaces) }
 
 func install(before func(context.Context, *host.Host, client.WithWatch, bool) (kube.ChangeSet, error), more ...func(namespace string) *unstructured.Unstructured) host.Phase {
 	m := host.Manifests{Before: before, Objects: func(ctx context.Context, h *host.Host, c client.WithWatch) (objs []*unstructured.Unstructured, err error) {
+		image := h.Config.OperatorImage()
 		if c == nil {
-			objs, err = Objects(h.Config.OperatorImage(), h.Config.Cloud.Namespace)
+			objs, err = Objects(image, h.Config.Cloud.Namespace)
+		} else if image, err = present(ctx, h, c, image, before == nil); err == nil && image != "" {
+			objs, err = ObjectsFor(ctx, c, image, h.Config.Cloud.Namespace)
 		} else {
-			objs, err = ObjectsFor(ctx, c, h.Config.OperatorImage(), h.Config.Cloud.Namespace)
+			return nil, err
 		}
 		for _, one := range more {
 			objs = append(objs, one(h.Config.Cloud.Namespace))
@@ -100,10 +104,35 @@ func install(before func(context.Context, *host.Host, client.WithWatch, bool) (k
 		return objs, err
 	}}
 	return m.Phase(host.Phase{
-		Name: "operator", Short: "Install the operator",
+		Name: "operator", Short: "Install the operator", AnyRelease: true, // present refuses an operator of another release
 		Long: "Applies the definition of OnecloudCluster, the operator's permissions, and Deployment onecloud/onecloud-operator (--operator-version,\n" +
 			"by default this ocadm's own). The phase operator-ready waits for it.",
 	})
+}
+
+// present returns the image that the operator gets. Unless the settings choose one, an operator of this release keeps its own: "cluster update" may have moved
+// it to another registry. For one of another release, a repeated init returns "", which leaves it alone, and its phase alone returns a finding: manifests of
+// an earlier release would take fields and permissions away.
+func present(ctx context.Context, h *host.Host, c client.Client, image string, init bool) (string, error) {
+	d, err := installed(ctx, c)
+	if err != nil || d == nil || len(d.Spec.Template.Spec.Containers) == 0 || h.Config.Gives("cloud.operatorImage", "cloud.operatorVersion", "cluster.imageRepository") {
+		return image, err
+	}
+	own, is := images.Split(image).Tag, d.Spec.Template.Spec.Containers[0].Image
+	tag := images.Split(is).Tag
+	switch {
+	case tag == own:
+		return is, nil
+	case !init:
+		return image, nil
+	case h.Config.Run.Phase == "":
+		return "", nil
+	}
+	remedy := "to replace it: ocadm cluster update --operator-version " + own + " --operator-only"
+	if semver.Compare(tag, own) > 0 {
+		remedy = "run the same command with ocadm " + tag
+	}
+	return "", finding.New("OCA-7037", "The operator is of another release than this ocadm", "it runs "+is+", and this is ocadm "+own, remedy)
 }
 
 // nodeCertificates returns the ConfigMap in which the operator records the certificates of control-plane nodes. Without it, the operator ignores them.

@@ -26,7 +26,9 @@ import (
 	"yunion.io/x/ocadm/cluster"
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/internal/kube"
+	"yunion.io/x/ocadm/internal/version"
 	"yunion.io/x/ocadm/phases/config"
+	"yunion.io/x/ocadm/phases/host"
 	"yunion.io/x/ocadm/test/require"
 )
 
@@ -186,6 +188,37 @@ func TestObjectsFor(t *testing.T) {
 	}
 	if got := cluster.WatchedBy(&d); !slices.Equal(got, []string{Namespace, "other", "third"}) {
 		t.Errorf("namespaces %v", got)
+	}
+}
+
+// A repeated init keeps an operator of this release in the registry to which an update has moved it, and does not replace one of another release.
+func TestPresent(t *testing.T) {
+	own := version.Version
+	for name, c := range map[string]struct {
+		is, phase, given, want, remedy string
+		install                        bool
+	}{
+		"none yet":                        {want: "old.example.org/x/ocadm:" + own},
+		"moved":                           {is: "new.example.org/y/ocadm:" + own, want: "new.example.org/y/ocadm:" + own},
+		"moved, by its phase":             {is: "new.example.org/y/ocadm:" + own, phase: "operator", want: "new.example.org/y/ocadm:" + own},
+		"moved back":                      {is: "new.example.org/y/ocadm:" + own, given: "cluster.imageRepository", want: "old.example.org/x/ocadm:" + own},
+		"a later one":                     {is: "new.example.org/y/ocadm:v9.0.0"},
+		"a later one, by its phase":       {is: "new.example.org/y/ocadm:v9.0.0", phase: "operator", remedy: "with ocadm v9.0.0"},
+		"another one, by its phase":       {is: "zexi/ocadm:dev", phase: "operator", remedy: "ocadm cluster update --operator-version " + own},
+		"another one, in another cluster": {is: "zexi/ocadm:dev", install: true, want: "old.example.org/x/ocadm:" + own},
+	} {
+		b := fake.NewClientBuilder().WithScheme(kube.Scheme())
+		if c.is != "" {
+			d := deployment()
+			d.Spec.Template.Spec.Containers = []corev1.Container{{Name: Name, Image: c.is}}
+			b = b.WithObjects(d)
+		}
+		cfg := config.Default()
+		cfg.Cluster.ImageRepository, cfg.Run.Phase, cfg.Given = "old.example.org/x", c.phase, []string{c.given}
+		got, err := present(t.Context(), &host.Host{Config: &cfg}, b.Build(), cfg.OperatorImage(), !c.install)
+		if f := finding.Of(err); got != c.want || (c.remedy != "") != (len(f) == 1) || len(f) == 1 && !strings.Contains(f[0].Remedy, c.remedy) {
+			t.Errorf("%s: %q, %v", name, got, err)
+		}
 	}
 }
 
