@@ -69,7 +69,7 @@ func settingsChecks() []Check {
 }
 
 // checkSettings compares the settings with those that the first init stored. If the cluster does not answer, for example after a failure half-way, the
-// phases that would change the cloud's settings or install a database compare them again, and stop without an answer.
+// phases that would change the cloud's settings or install a database compare them again, and stop without an answer. KeepStored had no answer either.
 func checkSettings(ctx context.Context, m *machine) []finding.Finding {
 	if m.kind != Install && !m.h.Files.Exists(kubernetes.AdminKubeconfig) || m.h.Kube == nil {
 		return nil
@@ -82,5 +82,5 @@ func checkSettings(ctx context.Context, m *machine) []finding.Finding {
 		return found
 	}
 	return []finding.Finding{finding.Warn("OCA-7014", "The settings of the cluster's cloud cannot be compared yet", err.Error(),
-		"nothing to do: they are compared again before a database is installed or settings are changed")}
+		"give all flags of the first init: settings that you leave out get their defaults, because those of the first init cannot be read")}
 }
