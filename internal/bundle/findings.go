@@ -28,12 +28,12 @@ const againRemedy = "copy or download the bundle again, then run: ocadm bundle v
 
 func unreadable(name string, err error) error {
 	return finding.Errorf(CodeUnreadable, fmt.Sprintf("Bundle %s cannot be read", name),
-		"give --bundle the path of a readable bundle file", "%w", err)
+		"name a bundle that this user can read, on a local disk", "%w", err)
 }
 
 func notABundle(name, format string, args ...any) error {
 	return finding.Errorf(CodeNotABundle, fmt.Sprintf("%s is not a bundle", name),
-		"give --bundle a bundle that was created for this version of ocadm", format, args...)
+		"name a bundle, as ocadm bundle create makes it", format, args...)
 }
 
 func truncated(name, format string, args ...any) error {

@@ -359,7 +359,7 @@ func TestFindings(t *testing.T) {
 		}, nil, ""},
 		"a version without checksums": {func(_ *testing.T, m *machine) { m.h.Config.Cluster.KubernetesVersion = "v1.35.99" }, []string{"OCA-2320"}, "v1.35.8"},
 		"the minor version before":    {func(_ *testing.T, m *machine) { m.h.Config.Cluster.KubernetesVersion = "v1.35.8" }, nil, ""},
-		"no bundle there":             {func(_ *testing.T, m *machine) { m.h.Config.Node.Bundle = "/nowhere/x.bundle" }, []string{"OCA-2301"}, "--bundle"},
+		"no bundle there":             {func(_ *testing.T, m *machine) { m.h.Config.Node.Bundle = "/nowhere/x.bundle" }, []string{"OCA-2301"}, "name a bundle"},
 		"bundle of another architecture": {func(t *testing.T, m *machine) {
 			m.h.Config.Node.Bundle = emptyBundle(t, "arm64", m.h.Config.Cluster.KubernetesVersion)
 		}, []string{"OCA-2305"}, "arm64"},
