@@ -40,8 +40,8 @@ type Addon struct {
 	Images []string
 	// Prepare makes, or finds, what the manifests need from the cluster. With look it only reads.
 	Prepare func(ctx context.Context, c client.WithWatch, cfg *config.Config, look bool) (Prepared, kube.ChangeSet, error)
-	// Settings holds the keys of its ConfigMaps, by name, that users may edit: an upgrade and a repeated init keep them. Flags names the settings of init
-	// that change them nevertheless.
+	// Settings holds the keys of its ConfigMaps, by name, that users may edit: an upgrade keeps them. If Flags names the settings of init that change
+	// them, a repeated init without these keeps them, too.
 	Settings map[string][]string
 	Flags    []string
 	// Waits names the workloads that must run before the addon is ready.
@@ -156,7 +156,7 @@ func (a Addon) phase() host.Phase {
 			}
 		}
 		objs, err := a.Objects(h.Config, p)
-		if err != nil || c == nil || h.Config.Gives(a.Flags...) {
+		if err != nil || c == nil || len(a.Flags) == 0 || h.Config.Gives(a.Flags...) {
 			return objs, err
 		}
 		err = a.keepSettings(ctx, c, objs)

@@ -35,7 +35,6 @@ func flannel() Addon {
 		Images:   []string{"flannel", "flannel-cni-plugin"},
 		Upgrade:  "Upgrade the pod network",
 		Settings: map[string][]string{"kube-flannel-cfg": {"net-conf.json", "cni-conf.json"}},
-		Flags:    []string{"cluster.podNetworkCIDR", "cluster.proxyMode"},
 		Waits:    []client.Object{&appsv1.DaemonSet{ObjectMeta: named("kube-flannel", "kube-flannel-ds")}},
 	}
 }
