@@ -3,7 +3,6 @@
 package cluster
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -122,7 +121,7 @@ func agrees(o Options, want, live *unstructured.Unstructured) error {
 		return nil
 	}
 	return finding.New("OCA-7003", fmt.Sprintf("Cloud %s exists and differs from the given settings", o.Key()), strings.Join(diffs, "\n"),
-		"ocadm cluster update --version "+cmp.Or(o.Version, "VERSION")+", or kubectl -n "+o.Namespace+" edit oc "+o.Name)
+		"give the cloud's own settings, or none; to change them: ocadm cluster update --help, or kubectl -n "+o.Namespace+" edit oc "+o.Name)
 }
 
 const (

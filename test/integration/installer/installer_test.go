@@ -239,7 +239,7 @@ func aCloud(t *testing.T, c client.WithWatch, h *host.Host) {
 	other := o
 	other.Version = "v4.0.5"
 	_, err = cluster.Create(t.Context(), c, other)
-	if code(err) != "OCA-7003" || !strings.Contains(err.Error(), "spec.version is v4.0.4, requested v4.0.5") {
+	if code(err) != "OCA-7003" || !strings.Contains(err.Error(), "spec.version is v4.0.4, requested v4.0.5") || strings.Contains(finding.Of(err)[0].Remedy, "v4.0.5") {
 		t.Errorf("Create with another version: %v", err)
 	}
 	second := o
