@@ -305,8 +305,3 @@ func twin(ctx context.Context, c client.Client, key client.ObjectKey, a *mysql.A
 }
 
 func port(s v1alpha1.DatabaseServer) int32 { return cmp.Or(s.Port, 3306) }
-
-func databasesRestored(c backup.Contents) string {
-	tables, rows := c.Manifest.Data.Count()
-	return fmt.Sprintf("%d databases with %d tables and %d rows restored", len(c.Header.Databases), tables, rows)
-}

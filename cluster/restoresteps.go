@@ -210,7 +210,8 @@ func (x *restoring) databases(ctx context.Context, r workflow.Reporter) error {
 	if _, err := backup.RestoreDatabases(ctx, r, x.Store, x.info, *x.contents, x.admin, x.IDs...); err != nil {
 		return x.halfway(backupFinding(err))
 	}
-	lines := []string{databasesRestored(*x.contents)}
+	tables, rows := x.contents.Manifest.Data.Count()
+	lines := []string{fmt.Sprintf("%d databases with %d tables and %d rows restored", len(x.contents.Header.Databases), tables, rows)}
 	if len(x.others) > 0 {
 		if err := backup.Empty(ctx, r, x.admin, x.others); err != nil {
 			return x.halfway(backupFinding(err))

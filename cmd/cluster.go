@@ -31,8 +31,8 @@ func newCluster(a *app) *cobra.Command {
 			"resource; kubectl edit oc changes everything else in it.\n\n" + settingsHelp,
 		Example: "  ocadm cluster create --version v4.0.3\n  ocadm cluster status",
 	}, newClusterCreate(a), newClusterStatus(a), newClusterUpdate(a), newClusterRollback(a), newClusterHistory(a), newClusterDiff(a),
-		newClusterOptions(a), newClusterRCAdmin(a), newClusterBackup(a), newClusterMoveDatabase(a), newClusterDatabase(a), newClusterStop(a), newClusterStart(a),
-		newClusterDelete(a))
+		formerly(a, newOptionsList(a, "options COMPONENT"), "ocadm component options list"), newClusterRCAdmin(a), newClusterBackup(a),
+		newClusterMoveDatabase(a), newClusterDatabase(a), newClusterStop(a), newClusterStart(a), newClusterDelete(a))
 }
 
 // settingsHelp is part of the help of commands that read settings.

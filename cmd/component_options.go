@@ -30,11 +30,6 @@ func newComponentOptions(a *app) *cobra.Command {
 	}, newOptionsList(a, "list COMPONENT"), newOptionsSet(a), newOptionsUnset(a))
 }
 
-// newClusterOptions is the former name of "component options list".
-func newClusterOptions(a *app) *cobra.Command {
-	return formerly(a, newOptionsList(a, "options COMPONENT"), "ocadm component options list")
-}
-
 func newOptionsList(a *app, use string) *cobra.Command {
 	var f cloudFlags
 	var set bool

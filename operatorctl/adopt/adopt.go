@@ -66,10 +66,6 @@ func ParseRecord(data map[string]string) (Record, error) {
 	return record, nil
 }
 
-func sectionOf(c component.Component) string {
-	return cmp.Or(c.EarlierSection, c.SpecKey)
-}
-
 // Known returns the earlier operator's values of missing credentials, from its record, else from the component's own file.
 func (r Record) Known(all []component.Component, missing []string, spec *component.Spec, file func(component string) string) map[string]string {
 	known := map[string]string{}
@@ -110,7 +106,7 @@ func merged(a, b map[string]string) map[string]string {
 // Credentials returns what the record holds for a component, by the keys of Secret <cluster>-credentials: passwords, and names of its database and
 // accounts that differ from ours.
 func (r Record) Credentials(c component.Component) map[string]string {
-	s, there := r[sectionOf(c)]
+	s, there := r[cmp.Or(c.EarlierSection, c.SpecKey)]
 	if !there {
 		return nil
 	}

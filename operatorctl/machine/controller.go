@@ -274,8 +274,7 @@ func (c *Infrastructure) take(ctx context.Context, m *v1alpha1.OnecloudMachine, 
 }
 
 func (c *Infrastructure) patch(ctx context.Context, after, before *v1alpha1.OnecloudMachine) error {
-	locked := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
-	if err := c.Client.Patch(ctx, after, locked, client.FieldOwner(v1alpha1.ManagerOperator)); err != nil {
+	if err := c.Client.Patch(ctx, after, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}), client.FieldOwner(v1alpha1.ManagerOperator)); err != nil {
 		return fmt.Errorf("changing machine %s: %w", before.Name, err)
 	}
 	return nil
@@ -288,8 +287,7 @@ func (c *Infrastructure) report(ctx context.Context, m *v1alpha1.OnecloudMachine
 	}
 	after := m.DeepCopy()
 	after.Status = s
-	locked := client.MergeFromWithOptions(m, client.MergeFromWithOptimisticLock{})
-	if err := c.Client.Status().Patch(ctx, after, locked, client.FieldOwner(v1alpha1.ManagerOperator)); err != nil {
+	if err := c.Client.Status().Patch(ctx, after, client.MergeFromWithOptions(m, client.MergeFromWithOptimisticLock{}), client.FieldOwner(v1alpha1.ManagerOperator)); err != nil {
 		return fmt.Errorf("writing the status of machine %s: %w", m.Name, err)
 	}
 	c.reported(m)
@@ -335,13 +333,10 @@ func (c *Infrastructure) bind(ctx context.Context, m *v1alpha1.OnecloudMachine, 
 	if len(m.Spec.Taints) == 0 {
 		target := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: cached.Name}}
 		err := kube.Merge(ctx, c.Client, target, v1alpha1.ManagerOperator, map[string]any{"spec": map[string]any{"providerID": m.NodeProviderID()}})
-		if apierrors.IsForbidden(err) || apierrors.IsInvalid(err) { // it has an ID from a cloud provider
+		if err == nil || apierrors.IsForbidden(err) || apierrors.IsInvalid(err) { // it has an ID from a cloud provider
 			return nil
 		}
-		if err != nil {
-			return fmt.Errorf("giving node %s its ID: %w", cached.Name, err)
-		}
-		return nil
+		return fmt.Errorf("giving node %s its ID: %w", cached.Name, err)
 	}
 	n := &corev1.Node{}
 	if err := c.Direct.Get(ctx, client.ObjectKey{Name: cached.Name}, n); err != nil {

@@ -353,8 +353,7 @@ func (c *Bootstrap) report(ctx context.Context, m *v1alpha1.OnecloudMachine, mad
 	if equality.Semantic.DeepEqual(after.Status, m.Status) {
 		return nil
 	}
-	locked := client.MergeFromWithOptions(m, client.MergeFromWithOptimisticLock{})
-	if err := c.Client.Status().Patch(ctx, after, locked, client.FieldOwner(v1alpha1.ManagerOperator)); err != nil {
+	if err := c.Client.Status().Patch(ctx, after, client.MergeFromWithOptions(m, client.MergeFromWithOptimisticLock{}), client.FieldOwner(v1alpha1.ManagerOperator)); err != nil {
 		return fmt.Errorf("writing the status of machine %s: %w", m.Name, err)
 	}
 	return nil

@@ -116,8 +116,7 @@ func (st *store) number(ctx context.Context, o *v1alpha1.OnecloudOperation) erro
 	for _, other := range all {
 		o.Status.Turn = max(o.Status.Turn, other.Status.Turn+1)
 	}
-	locked := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
-	if err := st.Client.Status().Patch(ctx, o, locked, client.FieldOwner(v1alpha1.ManagerOperator)); err != nil {
+	if err := st.Client.Status().Patch(ctx, o, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}), client.FieldOwner(v1alpha1.ManagerOperator)); err != nil {
 		return fmt.Errorf("numbering operation %s: %w", o.Name, err)
 	}
 	return nil

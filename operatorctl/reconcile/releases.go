@@ -256,15 +256,13 @@ func reasons(s State, n *release.Release) (by string, why []string) {
 		return out
 	}
 	options := func(list []*corev1.ConfigMap) map[string]any {
-		out := map[string]any{}
-		for _, cm := range list {
+		return lists.Index(list, func(cm *corev1.ConfigMap) (string, any) {
 			of := map[string]any{}
 			for k, v := range render.Chosen(cm) {
 				of[k] = v
 			}
-			out[cm.Name] = of
-		}
-		return out
+			return cm.Name, of
+		})
 	}
 	differ := func(what string, before, after map[string]any) {
 		for _, f := range release.Fields(before, after) {
