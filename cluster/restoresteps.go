@@ -271,8 +271,8 @@ func (x *restoring) bring(ctx context.Context, r workflow.Reporter) error {
 		changed("%d records of the state of databases: restored from the backup", n)
 	}
 	if v := x.contents.Header.Version; v != "" && v != now.Spec.Version {
-		patch := map[string]any{"spec": map[string]any{"version": v}}
-		annotate(patch, v1alpha1.AnnotationAtOnce, strconv.Itoa(now.Status.Release.Revision)) // the databases have that version already
+		patch := annotation(v1alpha1.AnnotationAtOnce, strconv.Itoa(now.Status.Release.Revision)) // the databases have that version already
+		patch["spec"] = map[string]any{"version": v}
 		if err := merge(ctx, x.client, x.cloud, patch); err != nil {
 			return fmt.Errorf("setting the version of the backup: %w", err)
 		}

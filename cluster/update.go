@@ -99,9 +99,12 @@ func (u Update) Apply(ctx context.Context, c client.WithWatch) (Updated, error) 
 		return done, nil
 	}
 	if u.Operation == nil {
-		annotate(patch, v1alpha1.AnnotationAtOnce, strconv.Itoa(cr.Status.Release.Revision))
+		err = unstructured.SetNestedField(patch, strconv.Itoa(cr.Status.Release.Revision), "metadata", "annotations", v1alpha1.AnnotationAtOnce)
 	}
-	if err := merge(ctx, c, live, patch); err != nil {
+	if err == nil {
+		err = merge(ctx, c, live, patch)
+	}
+	if err != nil {
 		return done, fmt.Errorf("updating cloud %s: %w", u.Key, err)
 	}
 	done.Changes = append(done.Changes, lines...)
@@ -236,20 +239,6 @@ func (u Update) patch(live *unstructured.Unstructured, newOperator bool) (map[st
 		out["metadata"] = map[string]any{"annotations": annotations}
 	}
 	return out, lines
-}
-
-func annotate(patch map[string]any, key, value string) {
-	metadata, _ := patch["metadata"].(map[string]any)
-	if metadata == nil {
-		metadata = map[string]any{}
-		patch["metadata"] = metadata
-	}
-	annotations, _ := metadata["annotations"].(map[string]any)
-	if annotations == nil {
-		annotations = map[string]any{}
-		metadata["annotations"] = annotations
-	}
-	annotations[key] = value
 }
 
 // updateAvailable reports whether the operator has changes that wait for an update.

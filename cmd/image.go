@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"time"
@@ -107,15 +108,10 @@ func newImageSave(a *app) *cobra.Command {
 
 // saveImage replaces the file only when the archive is complete.
 func saveImage(ctx context.Context, file string, source bundle.ImageSource) error {
-	f, err := os.CreateTemp(filepath.Dir(file), ".image-*")
+	dir, err := os.OpenRoot(filepath.Dir(file))
 	if err == nil {
-		const readable = 0o644 // a program is not a secret
-		if err = errors.Join(bundle.WriteImage(ctx, f, source), f.Chmod(readable), f.Close()); err == nil {
-			err = os.Rename(f.Name(), file)
-		}
-		if err != nil {
-			err = errors.Join(err, os.Remove(f.Name()))
-		}
+		err = extractTo(dir, filepath.Base(file), 0o644, func(w io.Writer) error { return bundle.WriteImage(ctx, w, source) })
+		err = errors.Join(err, dir.Close())
 	}
 	if err == nil || ctx.Err() != nil {
 		return err

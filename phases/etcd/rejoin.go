@@ -4,7 +4,6 @@ package etcd
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
@@ -121,7 +120,6 @@ func (r *Rejoin) Works(ctx context.Context) bool {
 func (r *Rejoin) source() string { return "after " + r.After }
 
 func (r *Rejoin) open(ctx context.Context) (*etcd.Client, error) {
-	var t *tls.Config
 	t, err := kubernetes.EtcdTLS(r.Host.Files)
 	if err != nil {
 		return nil, err

@@ -47,13 +47,15 @@ func HasAuthorities(ctx context.Context, h *host.Host) bool {
 
 // prepareControlPlanePhases write certificates, kubeconfigs and manifests, and check etcd before anything joins it.
 func prepareControlPlanePhases(after string) []host.Phase {
+	// The kubelet gets its own from the cluster.
+	written := slices.DeleteFunc(kubeconfigs(), func(k kubeconfig) bool { return k.name == "kubelet" || k.name == "super-admin" })
 	prepare := host.Phase{
 		Name: "control-plane-prepare", Short: "Write the certificates, kubeconfigs and manifests of a control-plane node", After: []string{after},
 		Skip: NotControlPlane,
 		Phases: []host.Phase{
 			downloadCertsPhase(),
 			joinStep(making(kubeadmPhase{name: "certs", short: "Create the certificates of this node"}, leaves())),
-			joinStep(making(kubeadmPhase{name: "kubeconfig", short: "Write the kubeconfig files of the control plane"}, joinedKubeconfigs())),
+			joinStep(making(kubeadmPhase{name: "kubeconfig", short: "Write the kubeconfig files of the control plane"}, written)),
 			joinStep(making(kubeadmPhase{name: "control-plane", short: "Write the static pods of the control plane"},
 				lists.Map(constants.ControlPlaneComponents, func(c string) staticManifest { return staticManifest(c) }))),
 		},
@@ -72,11 +74,6 @@ func downloadCertsPhase() host.Phase {
 	k.check = func(ctx context.Context, h *host.Host) (bool, error) { return HasAuthorities(ctx, h), nil }
 	k.clear = forgetOtherAuthority
 	return joinStep(k)
-}
-
-// joinedKubeconfigs returns those that kubeadm writes on a joining control-plane node. The kubelet gets its own from the cluster.
-func joinedKubeconfigs() []kubeconfig {
-	return slices.DeleteFunc(kubeconfigs(), func(k kubeconfig) bool { return k.name == "kubelet" || k.name == "super-admin" })
 }
 
 // joinControlPlanePhases add this node's etcd member and wait for its own API server.

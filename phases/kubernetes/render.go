@@ -172,14 +172,9 @@ func kubeletConfiguration(c *config.Config) kubeletv1beta1.KubeletConfiguration 
 		ContainerLogMaxSize:         "100Mi",
 		// A service that waits for its database is retried within a minute rather than five.
 		CrashLoopBackOff: kubeletv1beta1.CrashLoopBackOffConfig{MaxContainerRestartPeriod: &metav1.Duration{Duration: maxRestartPeriod}},
-		// Users who may exec into a node's pods can also read its journal through the API server. docs/decisions/0076.
-		EnableSystemLogQuery: ptr.To(readsJournals(c.Cluster.KubernetesVersion)),
+		// Users who may exec into a node's pods can also read its journal through the API server. docs/decisions/0076. Earlier kubelets reject the setting.
+		EnableSystemLogQuery: new(semver.Compare(semver.MajorMinor(c.Cluster.KubernetesVersion), "v1.36") >= 0),
 	}
-}
-
-// readsJournals reports whether this version's kubelet has NodeLogQuery without a feature gate; earlier ones reject the setting.
-func readsJournals(kubernetesVersion string) bool {
-	return semver.Compare(semver.MajorMinor(kubernetesVersion), "v1.36") >= 0
 }
 
 func proxyConfiguration(c *config.Config) proxyv1alpha1.KubeProxyConfiguration {

@@ -77,7 +77,9 @@ func keeps(h *host.Host, others []string) []string {
 	case !ownContainerd(h) && h.Files.Exists(containerdData):
 		out = append(out, containerdData+", which ocadm shares with other programs")
 	}
-	return append(out, lists.Pick(append(volumeDirs(), "/opt/local-path-provisioner"), func(d string) (string, bool) {
+	// Host directories that pods use: the kubelet creates them, and what pods wrote there is data.
+	dirs := []string{"/etc/yunion", "/etc/openvswitch", "/etc/telegraf", "/opt/telegraf", "/opt/cloud", "/opt/local-path-provisioner"}
+	return append(out, lists.Pick(dirs, func(d string) (string, bool) {
 		return d + ", unless it is empty", len(owned.Content(h, d)) > 0
 	})...)
 }

@@ -234,11 +234,6 @@ func removeNodeFiles(h *host.Host, r workflow.Reporter) error {
 	return nil
 }
 
-// volumeDirs returns host directories that pods of the cloud use: the kubelet creates them, and what pods wrote there is data.
-func volumeDirs() []string {
-	return []string{"/etc/yunion", "/etc/openvswitch", "/etc/telegraf", "/opt/telegraf", "/opt/cloud"}
-}
-
 // othersContainerd reports whether the machine has a containerd that ocadm did not install, even one too old to use: then the directories that every
 // containerd has are not only ocadm's.
 func othersContainerd(h *host.Host) bool {

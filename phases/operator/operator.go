@@ -110,9 +110,8 @@ func install(before func(context.Context, *host.Host, client.WithWatch, bool) (k
 	})
 }
 
-// present returns the image that the operator gets. Unless the settings choose one, an operator of this release keeps its own: "cluster update" may have moved
-// it to another registry. For one of another release, a repeated init returns "", which leaves it alone, and its phase alone returns a finding: manifests of
-// an earlier release would take fields and permissions away.
+// present returns the image that the operator gets. Unless flags choose one, an operator of this release keeps its own, to which an update may have moved it.
+// For one of another release, init returns "", which leaves it alone, and its phase a finding: manifests of an earlier release would take permissions away.
 func present(ctx context.Context, h *host.Host, c client.Client, image string, init bool) (string, error) {
 	d, err := installed(ctx, c)
 	if err != nil || d == nil || len(d.Spec.Template.Spec.Containers) == 0 || h.Config.Gives("cloud.operatorImage", "cloud.operatorVersion", "cluster.imageRepository") {

@@ -126,7 +126,9 @@ func Files(h *host.Host) ([]string, error) {
 	all = append(all, lists.Pick(h.Ledger.Created(host.KindFile), func(e host.Entry) (string, bool) {
 		return e.Name, (e.Name == configFile || path.Dir(e.Name) == patchesDir) && h.Files.Exists(e.Name)
 	})...)
-	return slices.DeleteFunc(all, func(p string) bool { return theirs(h, p) || emptyDisk(h, p) }), nil
+	return slices.DeleteFunc(all, func(p string) bool { // of a mounted disk with only its file system's own files, nothing is to be removed
+		return theirs(h, p) || Disk(h, p) && len(Content(h, p)) == 0
+	}), nil
 }
 
 // Beside returns the paths in a node's directories that do not belong to the node and stay.
@@ -180,9 +182,6 @@ func Remove(h *host.Host, name string) error {
 	}
 	return strike(h, name)
 }
-
-// emptyDisk reports whether a path is a mounted disk that contains only its file system's own files, so that there is nothing to remove.
-func emptyDisk(h *host.Host, name string) bool { return Disk(h, name) && len(Content(h, name)) == 0 }
 
 // Disk reports whether a directory is a disk that its owner mounted there on purpose, or a link to elsewhere made by its owner.
 func Disk(h *host.Host, dir string) bool {

@@ -79,7 +79,7 @@ func parseRules(save string) []table {
 		if rest, ok := strings.CutPrefix(line, "-A "); ok {
 			r := rule{line: line}
 			r.chain, _, _ = strings.Cut(rest, " ")
-			if m := jump.FindAllStringSubmatch(unquoted(line), -1); len(m) > 0 {
+			if m := jump.FindAllStringSubmatch(quoted.ReplaceAllString(line, `""`), -1); len(m) > 0 {
 				r.target = m[len(m)-1][1]
 			}
 			t.rules = append(t.rules, r)
@@ -88,10 +88,8 @@ func parseRules(save string) []table {
 	return out
 }
 
+// quoted matches the quoted parts of a rule: a comment may contain anything, including " -j CHAIN".
 var quoted = regexp.MustCompile(`"(\\.|[^"\\])*"`)
-
-// unquoted returns a rule without its quoted parts: a comment may contain anything, including " -j CHAIN".
-func unquoted(line string) string { return quoted.ReplaceAllString(line, `""`) }
 
 // cleanup deletes a node's rules and chains, and nothing else.
 type cleanup struct {

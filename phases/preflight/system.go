@@ -29,8 +29,10 @@ func systemChecks() []Check {
 		{Name: "Seccomp", Short: "the kernel filters system calls", Codes: []string{"OCA-1042"}, run: checkSeccomp},
 		{Name: "KernelLog", Short: "the kubelet can read the messages of the kernel", Codes: []string{"OCA-1043"}, run: checkKernelLog},
 		{Name: "BlockedModules", Short: "no rule of modprobe blocks a module that is needed", Codes: []string{"OCA-1044"}, run: checkBlockedModules},
-		{Name: "OpenFiles", Short: "containers may open enough files", Codes: []string{"OCA-1045"}, run: checkOpenFiles},
-		{Name: "Processes", Short: "enough processes can run", Codes: []string{"OCA-1046"}, run: checkProcesses},
+		{Name: "OpenFiles", Short: "containers may open enough files", Codes: []string{"OCA-1045"}, run: tooLow("OCA-1045",
+			"Too few files can be opened", "databases and other images need 1048576, and do not start with less", 1<<20, "fs.nr_open", "fs.file-max")},
+		{Name: "Processes", Short: "enough processes can run", Codes: []string{"OCA-1046"}, run: tooLow("OCA-1046",
+			"Too few processes can run", "a node with many pods runs out of them, and fork fails", 32768, "kernel.pid_max", "kernel.threads-max")},
 		{Name: "FreeMemory", Short: "other programs leave enough memory", Codes: []string{"OCA-1047"}, run: checkFreeMemory},
 		{Name: "Systemd", Short: "systemd can delegate cgroup v2", Codes: []string{"OCA-1048"}, run: checkSystemd},
 		{Name: "ProgramControl", Short: "no access control keeps the installed programs from running", Codes: []string{"OCA-1049"}, run: checkProgramControl},
@@ -158,28 +160,17 @@ func (m *machine) number(file string) int {
 	return n
 }
 
-func checkOpenFiles(_ context.Context, m *machine) []finding.Finding {
-	const least = 1 << 20
-	for _, name := range []string{"nr_open", "file-max"} {
-		if have := m.number("/proc/sys/fs/" + name); have > 0 && have < least {
-			return []finding.Finding{finding.Warn("OCA-1045", "Too few files can be opened",
-				fmt.Sprintf("fs.%s is %d; databases and other images need %d, and do not start with less", name, have, least),
-				fmt.Sprintf("sysctl -w fs.%s=%d, and set it in /etc/sysctl.d", name, least))}
+// tooLow returns a check that warns about the first of these limits of the kernel that is below least.
+func tooLow(code, what, why string, least int, names ...string) func(context.Context, *machine) []finding.Finding {
+	return func(_ context.Context, m *machine) []finding.Finding {
+		for _, name := range names {
+			if have := m.number("/proc/sys/" + strings.ReplaceAll(name, ".", "/")); have > 0 && have < least {
+				return []finding.Finding{finding.Warn(code, what, fmt.Sprintf("%s is %d; %s", name, have, why),
+					fmt.Sprintf("sysctl -w %s=%d, and set it in /etc/sysctl.d", name, least))}
+			}
 		}
+		return nil
 	}
-	return nil
-}
-
-func checkProcesses(_ context.Context, m *machine) []finding.Finding {
-	const least = 32768
-	for _, name := range []string{"pid_max", "threads-max"} {
-		if have := m.number("/proc/sys/kernel/" + name); have > 0 && have < least {
-			return []finding.Finding{finding.Warn("OCA-1046", "Too few processes can run",
-				fmt.Sprintf("kernel.%s is %d; a node with many pods runs out of them, and fork fails", name, have),
-				fmt.Sprintf("sysctl -w kernel.%s=%d, and set it in /etc/sysctl.d", name, least))}
-		}
-	}
-	return nil
 }
 
 var available = regexp.MustCompile(`(?m)^MemAvailable:\s+(\d+) kB`)
