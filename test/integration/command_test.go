@@ -113,4 +113,8 @@ func TestRepeatedInitKeepsItsSettings(t *testing.T) {
 	if moved, _ := state(); !strings.HasPrefix(moved, "r.example.org/y/") {
 		t.Errorf("a flag that is given has no effect: %s", moved)
 	}
+	phase("operator") // the stored repository is still the former one
+	if back, _ := state(); !strings.HasPrefix(back, "r.example.org/y/") {
+		t.Errorf("the operator was moved back: %s", back)
+	}
 }
