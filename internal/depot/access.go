@@ -103,6 +103,11 @@ func (a *Access) certified(r *http.Request) bool {
 // nodeGroup is the organization in kubelets' certificates: https://kubernetes.io/docs/reference/access-authn-authz/node/
 const nodeGroup = "system:nodes"
 
+// isNode reports whether the client has presented a node's certificate.
+func (a *Access) isNode(r *http.Request) bool {
+	return a.certified(r) && slices.Contains(r.TLS.VerifiedChains[0][0].Subject.Organization, nodeGroup)
+}
+
 func (a *Access) check(ctx context.Context, token string) error {
 	if a.Tokens == nil || !tokenForm.MatchString(token) {
 		return ErrNoToken

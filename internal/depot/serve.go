@@ -64,7 +64,7 @@ func Handler(s *Store, a *Access) http.Handler {
 			refuse(w, http.StatusNotFound, "NAME_UNKNOWN")
 			return
 		}
-		serve(w, r, s, t, a.certified(r) && slices.Contains(r.TLS.VerifiedChains[0][0].Subject.Organization, nodeGroup))
+		serve(w, r, s, t, a.isNode(r))
 	})
 }
 

@@ -214,7 +214,7 @@ const stuckAfter = 30 * time.Second
 // deletionBlockers describes deleted objects that do not go away, and why: a finalizer of another program or, after a while, a node that does not end
 // a pod, or a pod without a controller; "" if there are none. It also returns when each orphaned pod was first seen.
 func deletionBlockers(s State, all catalogue, left map[string][]engine.Key) (string, map[types.UID]time.Time) {
-	out := []string{""} // the text continues a sentence
+	var out []string
 	add := func(what string, o client.Object, otherwise string) {
 		at := o.GetDeletionTimestamp()
 		if at == nil {
@@ -261,7 +261,10 @@ func deletionBlockers(s State, all catalogue, left map[string][]engine.Key) (str
 	for _, pod := range names {
 		out = append(out, fmt.Sprintf("pod %s has no controller to delete it (kubectl -n %s delete pod %s)", pod, s.Cloud.Namespace, pod))
 	}
-	return strings.Join(out, "; "), orphans
+	if len(out) == 0 {
+		return "", orphans
+	}
+	return "; " + strings.Join(out, "; "), orphans
 }
 
 func finalizers(names []string) string {

@@ -65,14 +65,13 @@ func copies(h *host.Host, p *corev1.Pod) {
 	if depots := lists.Unique(append(excepted(h), node.DepotAddresses(h.Config)...)); len(depots) > 0 {
 		c.Args = append(c.Args, exceptFlag, strings.Join(depots, ","))
 	}
-	mounts := []mount{{"containerd", "/etc/containerd", corev1.HostPathDirectoryOrCreate, false}}
 	if i := slices.IndexFunc(authorityFiles, h.Files.Exists); i >= 0 {
 		const inside = "/etc/ocadm/authorities"
 		c.Env = append(c.Env, corev1.EnvVar{Name: "SSL_CERT_DIR", Value: inside}) // in addition to the image's own file
 		p.Spec.Volumes = append(p.Spec.Volumes, nodepod.HostPath("authorities", path.Dir(authorityFiles[i]), corev1.HostPathDirectory))
 		c.VolumeMounts = append(c.VolumeMounts, corev1.VolumeMount{Name: "authorities", MountPath: inside, ReadOnly: true})
 	}
-	mountInto(p, c, mounts...)
+	mountInto(p, c, mount{"containerd", "/etc/containerd", corev1.HostPathDirectoryOrCreate, false})
 }
 
 // excepted returns the depots that the present static pod does not copy from.

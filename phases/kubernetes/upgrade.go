@@ -83,10 +83,7 @@ func validity(h *host.Host) time.Duration {
 // OwnEndpoint returns the address and port of this control-plane node's API server from its manifest; ok is false if there is none.
 func OwnEndpoint(h *host.Host) (address string, port int, ok bool) {
 	var pod corev1.Pod
-	text := h.Files.Text(manifest(constants.KubeAPIServer))
-	if text == "" {
-		text = h.Files.Text(stopped(constants.KubeAPIServer))
-	}
+	text := cmp.Or(h.Files.Text(manifest(constants.KubeAPIServer)), h.Files.Text(stopped(constants.KubeAPIServer)))
 	if yaml.Unmarshal([]byte(text), &pod) != nil {
 		return "", 0, false
 	}

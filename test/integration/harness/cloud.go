@@ -3,6 +3,7 @@
 package harness
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -128,10 +129,7 @@ func Passes() (ended float64, busy bool, err error) {
 // Tally returns counts as "3 get secrets, 1 list pods", the highest first.
 func Tally(n map[string]int) string {
 	keys := slices.SortedFunc(maps.Keys(n), func(a, b string) int {
-		if n[a] != n[b] {
-			return n[b] - n[a]
-		}
-		return strings.Compare(a, b)
+		return cmp.Or(n[b]-n[a], strings.Compare(a, b))
 	})
 	out := lists.Map(keys, func(k string) string { return fmt.Sprintf("%d %s", n[k], k) })
 	return strings.Join(out, ", ")
