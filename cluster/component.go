@@ -225,8 +225,9 @@ func (r ComponentRef) Workloads(ctx context.Context, c client.Client) ([]client.
 	return out, nil
 }
 
-// Pod returns a pod of the component, on the given node if any: preferably a ready one, else one that has not ended, of these the newest.
-func (r ComponentRef) Pod(ctx context.Context, c client.Client, node string) (*corev1.Pod, error) {
+// Pod returns a pod of the component, on the given node if any: preferably a ready one, else one that has not ended, of these the newest. With restarted,
+// one with a restarted container comes first.
+func (r ComponentRef) Pod(ctx context.Context, c client.Client, node string, restarted bool) (*corev1.Pod, error) {
 	list := &corev1.PodList{}
 	if err := c.List(ctx, list, r.labelled("")...); err != nil {
 		return nil, fmt.Errorf("listing the pods of %s: %w", r.Name, err)
@@ -238,8 +239,11 @@ func (r ComponentRef) Pod(ctx context.Context, c client.Client, node string) (*c
 		return nil, r.noPod(ctx, c, node)
 	}
 	rank := map[bool]int{true: 1}
+	again := func(p corev1.Pod) int {
+		return rank[restarted && slices.ContainsFunc(p.Status.ContainerStatuses, func(s corev1.ContainerStatus) bool { return s.RestartCount > 0 })]
+	}
 	best := slices.MaxFunc(pods, func(a, b corev1.Pod) int { // an eviction leaves a pod that has ended, and so does a Job
-		return cmp.Or(rank[kube.PodReady(&a)]-rank[kube.PodReady(&b)], rank[kube.PodEnded(&b)]-rank[kube.PodEnded(&a)], operation.ByAge(a, b))
+		return cmp.Or(again(a)-again(b), rank[kube.PodReady(&a)]-rank[kube.PodReady(&b)], rank[kube.PodEnded(&b)]-rank[kube.PodEnded(&a)], operation.ByAge(a, b))
 	})
 	return &best, nil
 }

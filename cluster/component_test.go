@@ -91,7 +91,7 @@ func TestComponentOfAdoptedCloud(t *testing.T) {
 	if lines, _, err := ref.Restart(t.Context(), c, time.Now()); err != nil || !slices.Equal(lines, []string{"deployment/default-glance restarted"}) {
 		t.Errorf("%q %v", lines, err)
 	}
-	if pod, err := ref.Pod(t.Context(), c, ""); err != nil || pod.Name != "default-glance-1" {
+	if pod, err := ref.Pod(t.Context(), c, "", false); err != nil || pod.Name != "default-glance-1" {
 		t.Errorf("%v %v", pod, err)
 	}
 }
@@ -111,9 +111,13 @@ func TestPodOfComponent(t *testing.T) {
 			continue
 		}
 		c := fake.NewClientBuilder().WithObjects(all[:n]...).Build()
-		if p, err := ref.Pod(t.Context(), c, ""); err != nil || p.Name != want {
+		if p, err := ref.Pod(t.Context(), c, "", false); err != nil || p.Name != want {
 			t.Errorf("%v %v, want %s", p, err, want)
 		}
+	}
+	all[2].(*corev1.Pod).Status.ContainerStatuses = []corev1.ContainerStatus{{RestartCount: 4}}
+	if p, err := ref.Pod(t.Context(), fake.NewClientBuilder().WithObjects(all...).Build(), "", true); err != nil || p.Name != "default-glance-c" {
+		t.Errorf("of a crash: %v %v", p, err)
 	}
 }
 
@@ -130,7 +134,7 @@ func TestComponentOfStoppedCloud(t *testing.T) {
 	c := fake.NewClientBuilder().WithScheme(kube.Scheme()).WithObjects(cloud, d, &appsv1.DaemonSet{ObjectMeta: meta("host")}).Build()
 	region, host := ComponentRef{Cloud: key, Name: "region"}, ComponentRef{Cloud: key, Name: "host"}
 	_, _, restart := region.Restart(t.Context(), c, time.Now())
-	_, logs := region.Pod(t.Context(), c, "")
+	_, logs := region.Pod(t.Context(), c, "", false)
 	for _, err := range []error{restart, logs} {
 		if l := finding.Of(err); len(l) != 1 || l[0].Code != "OCA-7015" || l[0].Cause != "the cloud is stopped" || l[0].Remedy != "ocadm cluster start" {
 			t.Errorf("%+v", l)

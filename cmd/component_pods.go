@@ -57,7 +57,8 @@ func (f *podFlags) pod(c *cobra.Command, name string) (pod *corev1.Pod, err erro
 		return nil, err
 	}
 	err = f.withCloud(c, func(ctx context.Context, k client.WithWatch) error {
-		pod, err = ref.Pod(ctx, k, f.node)
+		previous, _ := c.Flags().GetBool("previous") // only logs has it
+		pod, err = ref.Pod(ctx, k, f.node, previous)
 		return err
 	})
 	return pod, err

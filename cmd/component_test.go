@@ -38,7 +38,7 @@ func TestEveryComponentIsFound(t *testing.T) {
 			v1alpha1.LabelComponent: labels[v1alpha1.LabelComponent]}}}
 		ref, err := componentRef(f, c.Name)
 		require.NoError(t, err)
-		found, err := ref.Pod(t.Context(), fake.NewClientBuilder().WithObjects(other, pod).Build(), "")
+		found, err := ref.Pod(t.Context(), fake.NewClientBuilder().WithObjects(other, pod).Build(), "", false)
 		if err != nil || client.ObjectKeyFromObject(found) != client.ObjectKeyFromObject(pod) {
 			t.Errorf("%s: %v", c.Name, err)
 		}
