@@ -124,8 +124,7 @@ func member(ctx context.Context, c client.Reader, namespace, name string) (Datab
 	if err := c.Get(ctx, client.ObjectKey{Namespace: namespace, Name: m.Pod}, pod); client.IgnoreNotFound(err) != nil {
 		return m, fmt.Errorf("reading pod %s: %w", m.Pod, err)
 	}
-	m.Node = pod.Spec.NodeName
-	m.Ready = kube.PodReady(pod)
+	m.Node, m.Ready = pod.Spec.NodeName, kube.PodReady(pod)
 	if err := c.Get(ctx, client.ObjectKey{Namespace: namespace, Name: dbpair.MemberName(name)}, l); err != nil {
 		if apierrors.IsNotFound(err) {
 			return m, nil
@@ -186,8 +185,10 @@ func PromoteDatabase(ctx context.Context, c client.Client, namespace string, p P
 	// A restarted replica drops what it had received but not applied, and can no longer ask the primary for it.
 	unverified := inSync && !serves && !(replica.State.Connected && replica.State.Applying)
 	switch {
+	case p.Server == s.Record.Primary && serves: // the command was repeated
+		return s, nil
 	case p.Server == s.Record.Primary:
-		return s, finding.New("OCA-7432", what, p.Server+" is the primary", "nothing: ocadm cluster database status")
+		return s, finding.New("OCA-7432", what, p.Server+" is the primary, and does not serve", "ocadm cluster database status")
 	case !replica.State.Complete:
 		return s, finding.New("OCA-7432", what, "it has no complete copy: "+replica.State.Doing, "bring back the node of the primary, "+primary.Node+", or restore a backup")
 	case !inSync && serves:
@@ -206,7 +207,7 @@ func PromoteDatabase(ctx context.Context, c client.Client, namespace string, p P
 			return s, err
 		}
 	}
-	question := fmt.Sprintf("This makes the server on node %s the primary; connections to the database break", replica.Node)
+	question := fmt.Sprintf("This makes %s on node %s the primary instead of %s on node %s; connections to the database break", target, replica.Node, s.Record.Primary, primary.Node)
 	if !inSync {
 		question = fmt.Sprintf("This makes the server on node %s the primary. Events after %s are lost: at least %d that the primary on node %s reported", replica.Node,
 			replica.State.Last, replica.Behind, primary.Node)
@@ -219,8 +220,7 @@ func PromoteDatabase(ctx context.Context, c client.Client, namespace string, p P
 		return s, err
 	}
 	// A working primary hands over, and nothing may be lost.
-	err = changeRecord(ctx, c, namespace, func(r *dbpair.Record) { r.Promote, r.Force = target, !inSync || force && !serves })
-	if err != nil {
+	if err := changeRecord(ctx, c, namespace, func(r *dbpair.Record) { r.Promote, r.Force = target, !inSync || force && !serves }); err != nil {
 		return s, err
 	}
 	return waitDatabase(ctx, c, namespace, p.Waiting, func(s DatabaseStatus) (bool, error) {

@@ -114,6 +114,26 @@ func TestPromotionIsRefused(t *testing.T) {
 	}
 }
 
+// TestPromotionIsRepeated checks that a repeated command with the name of the server changes nothing, and that one without it names both servers.
+func TestPromotionIsRepeated(t *testing.T) {
+	members := map[string]dbpair.Member{dbpair.First: primaryMember, dbpair.Second: replicaMember}
+	asked := ""
+	confirm := func(q string) error { asked = q; return errors.New("no") }
+	k := databaseClient(t, databaseObjects(t, inSyncRecord, members, bothReady)...)
+	if s, err := PromoteDatabase(t.Context(), k, DefaultNamespace, Promotion{Server: dbpair.First, Confirm: confirm}); err != nil || asked != "" || s.Record.Primary != dbpair.First {
+		t.Errorf("%+v, %v, asked %q", s, err, asked)
+	}
+	_, err := PromoteDatabase(t.Context(), k, DefaultNamespace, Promotion{Confirm: confirm})
+	if want := "This makes ocadm-mysql-2 on node node2 the primary instead of ocadm-mysql on node node1"; err == nil || !strings.HasPrefix(asked, want) {
+		t.Errorf("asked %q, %v", asked, err)
+	}
+	k = databaseClient(t, databaseObjects(t, inSyncRecord, members, map[string]bool{dbpair.Second: true})...)
+	_, err = PromoteDatabase(t.Context(), k, DefaultNamespace, Promotion{Server: dbpair.First, Confirm: confirm})
+	if f := finding.Of(err); len(f) != 1 || f[0].Code != "OCA-7432" {
+		t.Errorf("of a primary that does not serve: %v", err)
+	}
+}
+
 // TestDatabaseOfARunningOperation checks that no command breaks the connection of an operation that works on the databases.
 func TestDatabaseOfARunningOperation(t *testing.T) {
 	pair := databaseObjects(t, inSyncRecord, map[string]dbpair.Member{dbpair.First: primaryMember, dbpair.Second: replicaMember}, bothReady)

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/internal/workflow"
 	"yunion.io/x/ocadm/operatorctl/machine/bootstrap"
 )
@@ -189,14 +190,8 @@ func (f *Fleet) failure(ctx context.Context) error {
 	if len(lines) == 0 {
 		return context.Cause(ctx)
 	}
-	failed, held := 0, 0
-	for _, n := range f.nodes {
-		if n.err != nil {
-			failed++
-		} else if n.held != "" {
-			held++
-		}
-	}
+	failed := lists.Count(f.nodes, func(n *node) bool { return n.err != nil })
+	held := lists.Count(f.nodes, func(n *node) bool { return n.err == nil && n.held != "" })
 	cause := fmt.Sprintf("%d of %d machines failed", failed, len(f.nodes))
 	if held > 0 {
 		cause += fmt.Sprintf(", and %d wait", held)
