@@ -99,12 +99,11 @@ func (u Update) Apply(ctx context.Context, c client.WithWatch) (Updated, error) 
 		return done, nil
 	}
 	if u.Operation == nil {
-		err = unstructured.SetNestedField(patch, strconv.Itoa(cr.Status.Release.Revision), "metadata", "annotations", v1alpha1.AnnotationAtOnce)
+		if err := unstructured.SetNestedField(patch, strconv.Itoa(cr.Status.Release.Revision), "metadata", "annotations", v1alpha1.AnnotationAtOnce); err != nil {
+			return done, err
+		}
 	}
-	if err == nil {
-		err = merge(ctx, c, live, patch)
-	}
-	if err != nil {
+	if err := merge(ctx, c, live, patch); err != nil {
 		return done, fmt.Errorf("updating cloud %s: %w", u.Key, err)
 	}
 	done.Changes = append(done.Changes, lines...)

@@ -55,9 +55,7 @@ func (s *Store) Sync(ctx context.Context, c *Client) (changed []string, err erro
 			continue
 		}
 		if one := s.Storing(ctx, func() error { return s.copyRoot(ctx, c, r, func(int64, int64) {}) }); one != nil {
-			found := finding.Of(one)
-			err = errors.Join(err, fmt.Errorf("taking over the root %s: %w", r.Name, one))
-			if len(found) != 1 || !slices.Contains([]string{CodeNoBlob, CodeWrongBlob, CodeNoSpace}, found[0].Code) { // it concerns the other depot as a whole
+			if err = errors.Join(err, fmt.Errorf("taking over the root %s: %w", r.Name, one)); !ofOneRoot(one) {
 				return changed, err
 			}
 			continue
@@ -70,6 +68,12 @@ func (s *Store) Sync(ctx context.Context, c *Client) (changed []string, err erro
 func (s *Store) incomplete(ctx context.Context, r Root) bool {
 	_, lacks := s.lacks(ctx, r)
 	return lacks
+}
+
+// ofOneRoot reports whether an error concerns only the root being copied, rather than the other depot as a whole.
+func ofOneRoot(err error) bool {
+	l := finding.Of(err)
+	return len(l) == 1 && slices.Contains([]string{CodeNoBlob, CodeWrongBlob, CodeNoSpace}, l[0].Code)
 }
 
 // copyRoot copies what a root needs from another depot, and stores the root. progress gets the number of bytes stored so far.

@@ -40,9 +40,11 @@ func Looping(s corev1.ContainerStatus, now time.Time) (yes bool, until time.Time
 		return false, until
 	}
 	until = s.State.Running.StartedAt.Add(max(min(2*ran, ran+longerRun), shortRun))
-	ahead := s.State.Running.StartedAt.After(now.Add(time.Minute)) // the clock of its node was: it has run for an unknown time
-	return now.Before(until) && !ahead, until
+	return now.Before(until) && !Ahead(s.State.Running.StartedAt.Time, now), until // if it was ahead, it has run for an unknown time
 }
+
+// Ahead reports whether a time in the status of an object was set by a clock that was ahead.
+func Ahead(t, now time.Time) bool { return t.After(now.Add(time.Minute)) }
 
 // lost reports whether a container ended only because its node did: containerd and the kubelet invent an exit for a container that they no longer
 // find. A service does not keep ending just because of two power failures.

@@ -18,21 +18,23 @@ import (
 	"yunion.io/x/ocadm/operatorctl/component"
 )
 
-// place lists the fields of a spec that say where a cloud and its servers are, and which secrets it uses for them. A rollback keeps them: an earlier
+// place returns the fields of a spec that say where a cloud and its servers are, and which secrets it uses for them. A rollback keeps them: an earlier
 // database server would be rejected, an earlier password would be wrong, and nothing answers at an address from before "ocadm move". It also keeps fields
 // that cannot change, and those that no release contains: earlier values would delete data and backups that a user has decided to keep. Another storage
 // class is another volume, without what was written since.
-var place = append(lists.Pick(catalog.All(), func(c component.Component) ([]string, bool) {
-	return append(c.BlockPath(), "storageClassName"), c.Storage != nil
-}), [][]string{
-	{"region"}, {"zone"}, {"etcd", "size"}, {"deletionPolicy"}, {"backup", "keep"}, {"machines"},
-	{"loadBalancerEndpoint"}, {"mysql"}, {"clickhouse"}, {"dameng"}, {"keystone", "bootstrapPassword"},
-	{"backup", "s3"}, {"backup", "hostPath"}, {"backup", "recipients"},
-}...)
+func place() [][]string {
+	return append(lists.Pick(catalog.All(), func(c component.Component) ([]string, bool) {
+		return append(c.BlockPath(), "storageClassName"), c.Storage != nil
+	}), [][]string{
+		{"region"}, {"zone"}, {"etcd", "size"}, {"deletionPolicy"}, {"backup", "keep"}, {"machines"},
+		{"loadBalancerEndpoint"}, {"mysql"}, {"clickhouse"}, {"dameng"}, {"keystone", "bootstrapPassword"},
+		{"backup", "s3"}, {"backup", "hostPath"}, {"backup", "recipients"},
+	}...)
+}
 
 // withoutPlace removes these fields from two specs to compare. A block that loses a field is kept in both: otherwise the patch would remove the whole block.
 func withoutPlace(a, b map[string]any) {
-	for _, path := range place {
+	for _, path := range place() {
 		for _, spec := range []map[string]any{a, b} {
 			unstructured.RemoveNestedField(spec, path...)
 		}

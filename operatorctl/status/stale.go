@@ -10,6 +10,8 @@ import (
 	"time"
 
 	batchv1 "k8s.io/api/batch/v1"
+
+	"yunion.io/x/ocadm/internal/kube"
 )
 
 // stale returns why a CronJob that has not succeeded for more than two of its periods is stale, although its last run did not fail: nothing starts it,
@@ -19,10 +21,7 @@ func stale(t *batchv1.CronJob, now time.Time) (why string, due time.Time) {
 		return why, time.Time{}
 	}
 	period := periodOf(t.Spec.Schedule)
-	since := t.CreationTimestamp.Time
-	if last := t.Status.LastSuccessfulTime; last != nil {
-		since = last.Time
-	}
+	since := cmp.Or(t.Status.LastSuccessfulTime, &t.CreationTimestamp).Time
 	if period == 0 || since.IsZero() {
 		return "", time.Time{}
 	}
@@ -40,7 +39,7 @@ func stale(t *batchv1.CronJob, now time.Time) (why string, due time.Time) {
 // creation, which is in the future if a clock was ahead (k8s.io/kubernetes pkg/controller/cronjob: mostRecentScheduleTime).
 func waiting(t *batchv1.CronJob, now time.Time) string {
 	from := cmp.Or(t.Status.LastScheduleTime, &t.CreationTimestamp)
-	if !from.After(now.Add(time.Minute)) {
+	if !kube.Ahead(from.Time, now) {
 		return ""
 	}
 	return fmt.Sprintf("no run starts before %s, because a clock was ahead; to start them again: kubectl -n %s delete cronjob %s, which the operator creates again",

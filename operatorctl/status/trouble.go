@@ -114,7 +114,7 @@ func starting(p corev1.Pod, now time.Time) (words []string, due time.Time) {
 		return nil, due
 	}
 	at := lists.First(p.Status.Conditions, func(c corev1.PodCondition) bool { return c.Type == corev1.PodReady }).LastTransitionTime
-	if kube.PodReady(&p) && at.After(now.Add(time.Minute)) {
+	if kube.PodReady(&p) && kube.Ahead(at.Time, now) {
 		words = append(words, fmt.Sprintf("pod %s counts as ready only from %s, because the clock of its node was ahead: kubectl -n %s delete pod %s",
 			p.Name, stamp(at.Time), p.Namespace, p.Name))
 	}

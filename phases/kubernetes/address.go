@@ -189,7 +189,7 @@ func AdminClient(h *host.Host) (client.WithWatch, error) { return clientOf(h, Ad
 
 // AddressedFiles returns the files of kubeadm and the kubelet on this machine that may contain addresses of the control plane or the node.
 func AddressedFiles(h *host.Host) ([]string, error) {
-	out := []string{ConfigFile, kubeletFlagsFile, KubeletConfigFile}
+	out := []string{ConfigFile, KubeletFlagsFile, KubeletConfigFile}
 	for _, pattern := range []string{kubernetesDir + "/*.conf", manifestsDir + "/*.yaml", stoppedDir + "/*.yaml"} {
 		files, err := h.Files.Glob(pattern)
 		if err != nil {
@@ -202,7 +202,7 @@ func AddressedFiles(h *host.Host) ([]string, error) {
 
 // NodeAddress returns the address that the kubelet of this machine registers; it is invalid if the kubelet chooses one itself.
 func NodeAddress(h *host.Host) netip.Addr {
-	_, rest, _ := strings.Cut(h.Files.Text(kubeletFlagsFile), "--node-ip=")
+	_, rest, _ := strings.Cut(h.Files.Text(KubeletFlagsFile), "--node-ip=")
 	at, _, _ := strings.Cut(rest, " ")
 	first, _, _ := strings.Cut(strings.Trim(strings.TrimSpace(at), `"`), ",") // one of each family
 	address, err := netip.ParseAddr(first)

@@ -119,7 +119,7 @@ func configFiles(h *host.Host, render func(*host.Host) ([]byte, error), role Rol
 }
 
 func kubeletStartPhase(after []string) host.Phase {
-	files := []string{KubeletConfigFile, kubeletFlagsFile}
+	files := []string{KubeletConfigFile, KubeletFlagsFile}
 	p := kubeadmPhase{
 		name: "kubelet-start", short: "Write the kubelet's settings and start it", args: []string{"init", "phase", "kubelet-start"},
 		writes: files, after: after,

@@ -34,7 +34,7 @@ func JoinPhases(software ...string) []host.Phase {
 	}
 	config := configPhase(func(h *host.Host) ([]byte, error) { return RenderJoin(h.Config) }, JoinRole)
 	config.After = []string{discovery.Name}
-	files := []string{KubeletConfigFile, kubeletFlagsFile}
+	files := []string{KubeletConfigFile, KubeletFlagsFile}
 	join := kubeadmPhase{
 		name: "kubelet-start", short: "Write the kubelet's settings and start it", args: []string{"join", "phase", "kubelet-start"},
 		writes: append(slices.Clone(files), pkiDir+"/ca.crt", bootstrapConf), after: append([]string{config.Name, formerMemberName}, software...),

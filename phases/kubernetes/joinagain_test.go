@@ -35,7 +35,7 @@ func TestJoinAgainAfterExpiry(t *testing.T) {
 	h.Config.Join.Endpoint, h.Config.Join.CACertHashes = "10.0.0.1:6443", []string{Pin(ca.cert)}
 	write(t, h, pkiDir+"/ca.crt", ca.pem)
 	write(t, h, KubeletConfigFile, "x")
-	write(t, h, kubeletFlagsFile, "x")
+	write(t, h, KubeletFlagsFile, "x")
 	write(t, h, kubeletClientPEM, ended.pem+ended.keyPEM(t))
 	kubeconfig := fmt.Sprintf(`{"apiVersion":"v1","kind":"Config","current-context":"c","contexts":[{"name":"c","context":{"cluster":"c","user":"u"}}],
 "clusters":[{"name":"c","cluster":{"server":"https://10.0.0.1:6443","certificate-authority-data":%q}}],"users":[{"name":"u","user":{"client-certificate":%q,"client-key":%q}}]}`,
@@ -84,7 +84,7 @@ func TestJoinAgainAfterExpiry(t *testing.T) {
 	if err := OtherCluster(h); err == nil || !strings.Contains(finding.Of(err)[0].Remedy, "add --discovery-token-ca-cert-hash "+Pin(ca.cert)) {
 		t.Errorf("a join without a hash: %v", err)
 	}
-	write(t, h, kubeletFlagsFile, `KUBELET_KUBEADM_ARGS="--node-ip=10.0.0.7,fd00::7 --x=y"`)
+	write(t, h, KubeletFlagsFile, `KUBELET_KUBEADM_ARGS="--node-ip=10.0.0.7,fd00::7 --x=y"`)
 	if a := NodeAddress(h).String(); a != "10.0.0.7" {
 		t.Errorf("a node with two addresses has %s", a)
 	}

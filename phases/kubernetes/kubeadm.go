@@ -240,15 +240,15 @@ const (
 	AdminKubeconfig = kube.AdminKubeconfig
 	// KubeletKubeconfig has the permissions of this node.
 	KubeletKubeconfig = kubernetesDir + "/kubelet.conf"
-	// KubeletConfigFile holds the settings of this node's kubelet.
+	// KubeletConfigFile holds the settings of this node's kubelet, and KubeletFlagsFile its flags.
 	KubeletConfigFile = kubeletDir + "/config.yaml"
+	KubeletFlagsFile  = kubeletDir + "/kubeadm-flags.env"
 
 	kubernetesDir    = "/etc/kubernetes"
 	manifestsDir     = kubernetesDir + "/manifests"
 	pkiDir           = kubernetesDir + "/pki"
 	bootstrapConf    = kubernetesDir + "/bootstrap-kubelet.conf"
 	kubeletDir       = "/var/lib/kubelet"
-	kubeletFlagsFile = kubeletDir + "/kubeadm-flags.env"
 	kubeletClientPEM = kubeletDir + "/pki/kubelet-client-current.pem"
 	etcdDir          = "/var/lib/etcd"
 	podLogsDir       = "/var/log/pods"

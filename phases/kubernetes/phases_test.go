@@ -228,7 +228,7 @@ func TestAwaitFailsEarlyWithTheCause(t *testing.T) {
 func TestComputeNodeNeedsNoSecondStart(t *testing.T) {
 	h := fakeHost(t, &host.Recorder{})
 	h.Config.Join.Endpoint = "10.0.0.1:6443"
-	for _, f := range []string{KubeletConfigFile, kubeletFlagsFile, bootstrapConf} {
+	for _, f := range []string{KubeletConfigFile, KubeletFlagsFile, bootstrapConf} {
 		write(t, h, f, "x")
 	}
 	plan := JoinPhases()

@@ -21,6 +21,7 @@ import (
 	"yunion.io/x/ocadm/internal/workflow"
 	"yunion.io/x/ocadm/phases/config"
 	"yunion.io/x/ocadm/phases/host"
+	"yunion.io/x/ocadm/phases/kubernetes"
 )
 
 // MirrorsPhase is the name of Mirrors.
@@ -186,8 +187,8 @@ func hostsFiles(h *host.Host, depots bool) (files host.FileSet, _ error) {
 
 // hasMirrors reports whether the file of an earlier run has these mirrors. It may have more: those of its --registry-mirror, which a repeated run may omit.
 func hasMirrors(h *host.Host, of string, list []Mirror) bool {
-	text := "\n" + h.Files.Text(hostsName(of))
-	return len(list) > 0 && len(h.Config.Node.RegistryMirrors) == 0 && !h.Config.Gives("node.registryMirrors") && strings.Contains(text, "\nserver = ") == h.Config.Node.Offline &&
+	text := h.Files.Text(hostsName(of))
+	return len(list) > 0 && len(h.Config.Node.RegistryMirrors) == 0 && !h.Config.Gives("node.registryMirrors") && kubernetes.Offline(h) == h.Config.Node.Offline &&
 		!slices.ContainsFunc(list, func(m Mirror) bool { return !strings.Contains(text, strconv.Quote(m.URL)) })
 }
 

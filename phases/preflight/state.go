@@ -100,7 +100,7 @@ func (m *machine) otherName(earlier kubernetes.Earlier) []finding.Finding {
 	if is == "" || name == "" || !m.h.Files.Exists(kubernetes.KubeletKubeconfig) || m.kind == Init && earlier.Endpoint == "" {
 		return nil
 	}
-	flags, machine := m.h.Files.Text("/var/lib/kubelet/kubeadm-flags.env"), strings.ToLower(m.h.Facts.Hostname)
+	flags, machine := m.h.Files.Text(kubernetes.KubeletFlagsFile), strings.ToLower(m.h.Facts.Hostname)
 	switch {
 	case is != name && m.kind == Init:
 		return []finding.Finding{finding.New("OCA-1057", "This machine is node "+is+" already", "this command would make it node "+name+" of the same cluster",

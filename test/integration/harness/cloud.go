@@ -17,7 +17,6 @@ import (
 	"yunion.io/x/ocadm/internal/kube"
 	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/operatorctl/catalog"
-	"yunion.io/x/ocadm/operatorctl/component"
 	"yunion.io/x/ocadm/operatorctl/policy"
 	"yunion.io/x/ocadm/templates"
 )
@@ -27,12 +26,12 @@ func Only(cr *v1alpha1.OnecloudCluster, keep ...string) *v1alpha1.OnecloudCluste
 	kept := map[string]bool{}
 	for _, c := range catalog.All() {
 		if slices.Contains(keep, c.Name) {
-			kept[blockOf(c)[0]] = true
+			kept[c.SpecPath()[0]] = true
 		}
 	}
 	return edited(cr, func(set func(v any, path ...string)) {
 		for _, c := range catalog.All() {
-			switch at := blockOf(c); {
+			switch at := c.SpecPath(); {
 			case c.OffByDefault && slices.Contains(keep, c.Name):
 				set(false, append(at, "disable")...)
 			case at[0] == "components":
@@ -53,21 +52,13 @@ func OtherPorts(cr *v1alpha1.OnecloudCluster, from int64) *v1alpha1.OnecloudClus
 			for _, s := range c.Services() {
 				for _, p := range s.Ports {
 					if p.SpecKey != "" && !s.Headless {
-						set(from, append(blockOf(c), strings.Split(p.SpecKey, ".")...)...)
+						set(from, append(c.SpecPath(), strings.Split(p.SpecKey, ".")...)...)
 						from++
 					}
 				}
 			}
 		}
 	})
-}
-
-// blockOf returns the path of a component's block below spec.
-func blockOf(c component.Component) []string {
-	if c.SpecKey == "" {
-		return []string{"components", c.Name}
-	}
-	return strings.Split(c.SpecKey, ".")
 }
 
 // edited returns a copy of a cloud with values set below spec.
