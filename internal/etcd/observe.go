@@ -7,10 +7,11 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
-	"sync"
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"yunion.io/x/ocadm/internal/lists"
 )
 
 // Observed is a member as etcd lists it, with its own status.
@@ -57,13 +58,7 @@ func (c *Client) Observe(ctx context.Context) ([]Observed, error) {
 		}
 		answer = old
 	}
-	out := make([]Observed, len(answer.Members))
-	var all sync.WaitGroup
-	for i, m := range answer.Members {
-		all.Go(func() { out[i] = c.observe(ctx, m) })
-	}
-	all.Wait()
-	return out, nil
+	return lists.Parallel(answer.Members, len(answer.Members), func(_ int, m *etcdserverpb.Member) Observed { return c.observe(ctx, m) }), nil
 }
 
 func (c *Client) observe(ctx context.Context, m *etcdserverpb.Member) Observed {

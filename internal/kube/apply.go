@@ -11,7 +11,6 @@ import (
 	"slices"
 	"strings"
 
-	"golang.org/x/sync/errgroup"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -142,17 +141,7 @@ func manager(c metav1.StatusCause) string {
 }
 
 func each(objs []*unstructured.Unstructured, f func(int, *unstructured.Unstructured) error) error {
-	errs := make([]error, len(objs))
-	var g errgroup.Group
-	g.SetLimit(workers)
-	for i, o := range objs {
-		g.Go(func() error {
-			errs[i] = f(i, o)
-			return nil
-		})
-	}
-	_ = g.Wait() // the functions return nil; their errors are in errs
-	return errors.Join(errs...)
+	return errors.Join(lists.Parallel(objs, workers, f)...)
 }
 
 func isEarly(o *unstructured.Unstructured) bool {

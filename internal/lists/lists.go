@@ -3,13 +3,32 @@
 // Package lists makes a list or a set from a list. A list is in the same order, and nil without elements.
 package lists
 
-import "slices"
+import (
+	"slices"
+
+	"golang.org/x/sync/errgroup"
+)
 
 // Map returns f of each element.
 func Map[S ~[]E, E, T any](all S, f func(E) T) (out []T) {
 	for _, e := range all {
 		out = append(out, f(e))
 	}
+	return out
+}
+
+// Parallel returns f of the index and the value of each element. Up to limit calls run at the same time.
+func Parallel[S ~[]E, E, T any](all S, limit int, f func(int, E) T) []T {
+	out := make([]T, len(all))
+	var g errgroup.Group
+	g.SetLimit(limit)
+	for i, e := range all {
+		g.Go(func() error {
+			out[i] = f(i, e)
+			return nil
+		})
+	}
+	_ = g.Wait() // the functions return nil
 	return out
 }
 

@@ -18,9 +18,9 @@ import (
 	"syscall"
 	"time"
 
-	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
 
+	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/internal/wait"
 )
 
@@ -143,17 +143,7 @@ func accept(ctx context.Context, port int) (func(), error) {
 
 // send tries the paths to all targets.
 func send(ctx context.Context, l Listen, to []Target) []Sent {
-	out := make([]Sent, len(to))
-	var all errgroup.Group
-	all.SetLimit(atOnce)
-	for i, t := range to {
-		all.Go(func() error {
-			out[i] = one(ctx, l, t)
-			return nil
-		})
-	}
-	_ = all.Wait()
-	return out
+	return lists.Parallel(to, atOnce, func(_ int, t Target) Sent { return one(ctx, l, t) })
 }
 
 // one tries the paths to one target.

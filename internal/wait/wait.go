@@ -12,7 +12,7 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/sync/errgroup"
+	"yunion.io/x/ocadm/internal/lists"
 )
 
 // Earliest returns the earliest of the times that are not zero; zero if all are.
@@ -80,24 +80,18 @@ type Wait struct {
 // empty why means that the condition holds.
 func All(ctx context.Context, report func(what, why string), waits ...Wait) error {
 	var mu sync.Mutex
-	errs := make([]error, len(waits))
-	var g errgroup.Group
-	for i, w := range waits {
-		g.Go(func() error {
-			say := func(why string) {
-				mu.Lock()
-				defer mu.Unlock()
-				report(w.What, why)
-			}
-			errs[i] = w.Run(ctx, say)
-			if errs[i] == nil {
-				say("")
-			}
-			return nil
-		})
-	}
-	_ = g.Wait() // the functions return nil; errors are in errs
-	return errors.Join(errs...)
+	return errors.Join(lists.Parallel(waits, len(waits), func(_ int, w Wait) error {
+		say := func(why string) {
+			mu.Lock()
+			defer mu.Unlock()
+			report(w.What, why)
+		}
+		err := w.Run(ctx, say)
+		if err == nil {
+			say("")
+		}
+		return err
+	})...)
 }
 
 // Sleep pauses. If ctx ends before d is over, it returns the cause at once.

@@ -9,7 +9,6 @@ import (
 	"maps"
 	"time"
 
-	"golang.org/x/sync/errgroup"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -19,6 +18,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
+
+	"yunion.io/x/ocadm/internal/lists"
 )
 
 // FieldManager is the field manager of what the operator applies.
@@ -104,17 +105,11 @@ func (a *Applier) Apply(ctx context.Context, objs []client.Object) ([]Change, er
 // ApplyEach is Apply with one error (or nil) for each object.
 func (a *Applier) ApplyEach(ctx context.Context, objs []client.Object) ([]Change, []error) {
 	changes := make([]Change, len(objs))
-	errs := make([]error, len(objs))
-	var g errgroup.Group
-	g.SetLimit(workers)
-	for i, o := range objs {
-		g.Go(func() error {
-			changes[i], errs[i] = a.applyOne(ctx, o)
-			changes[i].Conflict = a.records.get(KeyOf(o)).drift.refusal(a.Now())
-			return nil
-		})
-	}
-	_ = g.Wait() // errors are in errs; the functions return nil
+	errs := lists.Parallel(objs, workers, func(i int, o client.Object) (err error) {
+		changes[i], err = a.applyOne(ctx, o)
+		changes[i].Conflict = a.records.get(KeyOf(o)).drift.refusal(a.Now())
+		return err
+	})
 	return changes, errs
 }
 

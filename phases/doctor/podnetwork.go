@@ -14,7 +14,6 @@ import (
 	"strings"
 	"time"
 
-	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
 
 	"yunion.io/x/ocadm/cluster/why"
@@ -50,19 +49,12 @@ const (
 func podNetwork(ctx context.Context, h *host.Host) []why.Tunnel {
 	ctx, cancel := context.WithTimeout(ctx, tunnelsTime)
 	defer cancel()
-	ends := tunnelEnds(h.Files.Text("/proc/net/route"))
-	tried := make([]why.Tunnel, len(ends))
-	var g errgroup.Group
-	g.SetLimit(tunnelsAtOnce)
-	for i, end := range ends {
-		g.Go(func() error {
-			if problem := through(ctx, net.JoinHostPort(end, strconv.Itoa(config.KubeletPort))); ctx.Err() == nil {
-				tried[i] = why.Tunnel{To: end, Problem: problem}
-			}
-			return nil
-		})
-	}
-	_ = g.Wait() // the functions return no errors
+	tried := lists.Parallel(tunnelEnds(h.Files.Text("/proc/net/route")), tunnelsAtOnce, func(_ int, end string) (t why.Tunnel) {
+		if problem := through(ctx, net.JoinHostPort(end, strconv.Itoa(config.KubeletPort))); ctx.Err() == nil {
+			t = why.Tunnel{To: end, Problem: problem}
+		}
+		return t
+	})
 	return slices.DeleteFunc(tried, func(t why.Tunnel) bool { return t.To == "" })
 }
 

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	authorizationv1 "k8s.io/api/authorization/v1"
@@ -16,6 +15,7 @@ import (
 
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/phases/operator"
 )
 
@@ -91,17 +91,14 @@ func needs(c client.Client, m *machine) ([]authorizationv1.ResourceAttributes, e
 
 // denied returns the permissions that the account lacks, one line each.
 func denied(ctx context.Context, c client.Client, rights []authorizationv1.ResourceAttributes) ([]string, error) {
-	lines, errs := make([]string, len(rights)), make([]error, len(rights))
-	var g sync.WaitGroup
-	for i, a := range rights {
-		g.Go(func() {
-			ok, err := may(ctx, c, a)
-			if errs[i] = err; !ok {
-				lines[i] = right(a)
-			}
-		})
-	}
-	g.Wait()
+	lines := make([]string, len(rights))
+	errs := lists.Parallel(rights, len(rights), func(i int, a authorizationv1.ResourceAttributes) error {
+		ok, err := may(ctx, c, a)
+		if !ok {
+			lines[i] = right(a)
+		}
+		return err
+	})
 	if err := cmp.Or(errs...); err != nil {
 		return nil, err
 	}

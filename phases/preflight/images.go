@@ -8,10 +8,10 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/internal/registry"
 	"yunion.io/x/ocadm/phases/config"
 	depotphase "yunion.io/x/ocadm/phases/depot"
@@ -96,21 +96,13 @@ func (m *machine) offlineFindings(missing []string) []finding.Finding {
 
 // ask returns why each image is unavailable, nil for available ones.
 func ask(ctx context.Context, client registry.Client, images []string) []*registry.Error {
-	out := make([]*registry.Error, len(images))
-	slots := make(chan struct{}, imagesAtOnce)
-	var wg sync.WaitGroup
-	for i, image := range images {
-		wg.Go(func() {
-			slots <- struct{}{}
-			defer func() { <-slots }()
-			ctx, cancel := context.WithTimeout(ctx, imageTimeout)
-			defer cancel()
-			_, err := client.Find(ctx, image)
-			errors.As(err, &out[i])
-		})
-	}
-	wg.Wait()
-	return out
+	return lists.Parallel(images, imagesAtOnce, func(_ int, image string) *registry.Error {
+		ctx, cancel := context.WithTimeout(ctx, imageTimeout)
+		defer cancel()
+		_, err := client.Find(ctx, image)
+		failed, _ := errors.AsType[*registry.Error](err)
+		return failed
+	})
 }
 
 // imageFindings groups the images that a registry lacks for the same reason into one finding.

@@ -3,11 +3,11 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"time"
 
-	"golang.org/x/sync/errgroup"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -25,12 +25,7 @@ const workers = 8
 
 // each calls do for each element of a list, several at a time.
 func each[E any](list []E, do func(E) error) error {
-	var g errgroup.Group
-	g.SetLimit(workers)
-	for _, o := range list {
-		g.Go(func() error { return do(o) })
-	}
-	return g.Wait()
+	return errors.Join(lists.Parallel(list, workers, func(_ int, one E) error { return do(one) })...)
 }
 
 // rawApply is a client without logic: it applies the same objects by server-side apply in another namespace, several at a time.

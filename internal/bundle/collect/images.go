@@ -16,9 +16,9 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/partial"
 	"github.com/google/go-containerregistry/pkg/v1/types"
-	"golang.org/x/sync/errgroup"
 
 	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/internal/registry"
 )
 
@@ -39,19 +39,14 @@ const lookups = 8
 
 // find looks up all images for all architectures. It tries all of them before it returns the errors.
 func (r *registries) find(ctx context.Context, names, archs []string, done func(n int)) ([]found, error) {
-	results, errs := make([][]found, len(names)), make([]error, len(names))
-	var g errgroup.Group
-	g.SetLimit(lookups)
-	for i, image := range names {
-		g.Go(func() error {
-			if ctx.Err() == nil {
-				results[i], errs[i] = r.image(ctx, image, archs)
-				done(1)
-			}
-			return nil
-		})
-	}
-	_ = g.Wait() // the errors are in errs
+	results := make([][]found, len(names))
+	errs := lists.Parallel(names, lookups, func(i int, image string) (err error) {
+		if ctx.Err() == nil {
+			results[i], err = r.image(ctx, image, archs)
+			done(1)
+		}
+		return err
+	})
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
 	}
