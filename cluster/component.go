@@ -238,12 +238,12 @@ func (r ComponentRef) Pod(ctx context.Context, c client.Client, node string, res
 	if len(pods) == 0 {
 		return nil, r.noPod(ctx, c, node)
 	}
-	rank := map[bool]int{true: 1}
-	again := func(p corev1.Pod) int {
-		return rank[restarted && slices.ContainsFunc(p.Status.ContainerStatuses, func(s corev1.ContainerStatus) bool { return s.RestartCount > 0 })]
+	again := func(p corev1.Pod) bool {
+		return restarted && slices.ContainsFunc(p.Status.ContainerStatuses, func(s corev1.ContainerStatus) bool { return s.RestartCount > 0 })
 	}
-	best := slices.MaxFunc(pods, func(a, b corev1.Pod) int { // an eviction leaves a pod that has ended, and so does a Job
-		return cmp.Or(again(a)-again(b), rank[kube.PodReady(&a)]-rank[kube.PodReady(&b)], rank[kube.PodEnded(&b)]-rank[kube.PodEnded(&a)], operation.ByAge(a, b))
+	best := slices.MinFunc(pods, func(a, b corev1.Pod) int { // an eviction leaves a pod that has ended, and so does a Job
+		return cmp.Or(lists.TrueFirst(again(a), again(b)), lists.TrueFirst(kube.PodReady(&a), kube.PodReady(&b)),
+			lists.TrueFirst(kube.PodEnded(&b), kube.PodEnded(&a)), operation.ByAge(b, a))
 	})
 	return &best, nil
 }

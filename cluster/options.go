@@ -185,8 +185,7 @@ func MoveSettings(ctx context.Context, c client.Client, from, to string, dryRun 
 				return changed, fmt.Errorf("writing the settings of the cloud: %w", err)
 			}
 			cm.Data[settingsKey] = string(text)
-			patch := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
-			if err := c.Patch(ctx, cm, patch, client.FieldOwner(kube.FieldManager)); err != nil {
+			if err := c.Patch(ctx, cm, kube.IfUnchanged(before), client.FieldOwner(kube.FieldManager)); err != nil {
 				return changed, fmt.Errorf("changing ConfigMap %s: %w", name, err)
 			}
 		}

@@ -3,7 +3,6 @@
 package depot
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -13,6 +12,8 @@ import (
 	"time"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
+
+	"yunion.io/x/ocadm/internal/lists"
 )
 
 // Status describes the content of a depot. Sizes are in bytes.
@@ -88,7 +89,7 @@ func (s *Store) Unused(ctx context.Context, c Cluster) (unused, kept []string, e
 		node, ok := strings.CutPrefix(r.series(), NodeSeries(""))
 		return ok && c.Left != nil && c.Left(node)
 	}
-	slices.SortStableFunc(roots, func(a, b Root) int { return cmp.Compare(rankOf(left(a)), rankOf(left(b))) })
+	slices.SortStableFunc(roots, func(a, b Root) int { return lists.TrueFirst(left(b), left(a)) })
 	latest, provided := map[string]bool{}, map[string]bool{}
 	for _, r := range roots {
 		needed := r.pulled() && time.Since(r.Since) < keptFor
@@ -124,13 +125,6 @@ type Cluster struct {
 	Uses func(image string) bool
 	// Left, which may be nil, reports whether the cluster no longer has a node of this name.
 	Left func(node string) bool
-}
-
-func rankOf(last bool) int {
-	if last {
-		return 1
-	}
-	return 0
 }
 
 // references returns the names that a workload may use for an image of the root: its full name, and the digests of its index and manifests. For each

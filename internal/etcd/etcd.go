@@ -148,13 +148,8 @@ func (c *Client) look(ctx context.Context) ([]member, error) {
 	for i := range all {
 		all[i].status, all[i].err = c.status(ctx, all[i])
 	}
-	leads := func(m member) int {
-		if m.status != nil && m.status.Leader == m.ID {
-			return 1
-		}
-		return 0
-	}
-	slices.SortStableFunc(all, func(a, b member) int { return leads(a) - leads(b) })
+	leads := func(m member) bool { return m.status != nil && m.status.Leader == m.ID }
+	slices.SortStableFunc(all, func(a, b member) int { return lists.TrueFirst(leads(b), leads(a)) })
 	return all, nil
 }
 

@@ -220,6 +220,11 @@ func project(mask, v any) any {
 	return out
 }
 
+// IfUnchanged returns a merge patch with the changes since before. The API server rejects it if the object has changed there since.
+func IfUnchanged(before client.Object) client.Patch {
+	return client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
+}
+
 // Merge changes some fields of an object by a merge patch. A nil value removes a field. obj receives the result.
 func Merge(ctx context.Context, c client.Writer, obj client.Object, owner client.FieldOwner, fields map[string]any, opts ...client.PatchOption) error {
 	patch, err := json.Marshal(fields)

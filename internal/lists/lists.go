@@ -70,6 +70,17 @@ func First[S ~[]E, E any](all S, is func(E) bool) (first E) {
 	return first
 }
 
+// TrueFirst compares two values for sorting: what is true comes first.
+func TrueFirst(a, b bool) int {
+	switch {
+	case a == b:
+		return 0
+	case a:
+		return -1
+	}
+	return 1
+}
+
 // Set returns the set of f of each element.
 func Set[S ~[]E, E any, K comparable](all S, f func(E) K) map[K]bool {
 	out := map[K]bool{}

@@ -16,6 +16,15 @@ func TestLists(t *testing.T) {
 	if got := lists.Map(all, strconv.Itoa); !slices.Equal(got, []string{"3", "1", "2"}) {
 		t.Errorf("Map: %q", got)
 	}
+	if got := lists.Parallel(all, 2, func(i, n int) int { return 10*i + n }); !slices.Equal(got, []int{3, 11, 22}) {
+		t.Errorf("Parallel: %d", got)
+	}
+	if got := lists.Parallel(all[:0], 0, func(i, n int) int { return n }); len(got) > 0 {
+		t.Errorf("Parallel, of nothing: %d", got)
+	}
+	if got := slices.SortedFunc(slices.Values(all), func(a, b int) int { return lists.TrueFirst(!odd(a), !odd(b)) }); got[0] != 2 || lists.TrueFirst(true, true) != 0 {
+		t.Errorf("TrueFirst: %d", got)
+	}
 	if got := lists.Pick(all, func(n int) (string, bool) { return strconv.Itoa(n), odd(n) }); !slices.Equal(got, []string{"3", "1"}) {
 		t.Errorf("Pick: %q", got)
 	}

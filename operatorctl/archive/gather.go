@@ -26,6 +26,7 @@ import (
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/internal/backup"
 	"yunion.io/x/ocadm/internal/certreport"
+	"yunion.io/x/ocadm/internal/kube"
 	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/internal/mysql"
 	"yunion.io/x/ocadm/internal/version"
@@ -256,7 +257,7 @@ func AddRecord(ctx context.Context, c client.Client, by client.FieldOwner, cloud
 		if err != nil {
 			return c.Create(ctx, cm, by)
 		}
-		err = c.Patch(ctx, cm, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}), by)
+		err = c.Patch(ctx, cm, kube.IfUnchanged(before), by)
 		if apierrors.IsForbidden(err) { // the pods of component backup have the permissions of an earlier release
 			err = c.Update(ctx, cm, by)
 		}

@@ -274,7 +274,7 @@ func (c *Infrastructure) take(ctx context.Context, m *v1alpha1.OnecloudMachine, 
 }
 
 func (c *Infrastructure) patch(ctx context.Context, after, before *v1alpha1.OnecloudMachine) error {
-	if err := c.Client.Patch(ctx, after, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}), client.FieldOwner(v1alpha1.ManagerOperator)); err != nil {
+	if err := c.Client.Patch(ctx, after, kube.IfUnchanged(before), client.FieldOwner(v1alpha1.ManagerOperator)); err != nil {
 		return fmt.Errorf("changing machine %s: %w", before.Name, err)
 	}
 	return nil
@@ -287,7 +287,7 @@ func (c *Infrastructure) report(ctx context.Context, m *v1alpha1.OnecloudMachine
 	}
 	after := m.DeepCopy()
 	after.Status = s
-	if err := c.Client.Status().Patch(ctx, after, client.MergeFromWithOptions(m, client.MergeFromWithOptimisticLock{}), client.FieldOwner(v1alpha1.ManagerOperator)); err != nil {
+	if err := c.Client.Status().Patch(ctx, after, kube.IfUnchanged(m), client.FieldOwner(v1alpha1.ManagerOperator)); err != nil {
 		return fmt.Errorf("writing the status of machine %s: %w", m.Name, err)
 	}
 	c.reported(m)
@@ -352,8 +352,8 @@ func (c *Infrastructure) bind(ctx context.Context, m *v1alpha1.OnecloudMachine, 
 	if equality.Semantic.DeepEqual(n.Spec, after.Spec) {
 		return nil
 	}
-	locked := client.MergeFromWithOptions(n, client.MergeFromWithOptimisticLock{}) // the kubelet removes taints meanwhile
-	if err := c.Client.Patch(ctx, after, locked, client.FieldOwner(v1alpha1.ManagerOperator)); err != nil {
+	// The kubelet removes taints meanwhile.
+	if err := c.Client.Patch(ctx, after, kube.IfUnchanged(n), client.FieldOwner(v1alpha1.ManagerOperator)); err != nil {
 		return fmt.Errorf("giving node %s its ID and taints: %w", n.Name, err)
 	}
 	return nil

@@ -30,6 +30,7 @@ import (
 
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/kube"
 	"yunion.io/x/ocadm/operatorctl/machine/bootstrap"
 )
 
@@ -353,7 +354,7 @@ func (c *Bootstrap) report(ctx context.Context, m *v1alpha1.OnecloudMachine, mad
 	if equality.Semantic.DeepEqual(after.Status, m.Status) {
 		return nil
 	}
-	if err := c.Client.Status().Patch(ctx, after, client.MergeFromWithOptions(m, client.MergeFromWithOptimisticLock{}), client.FieldOwner(v1alpha1.ManagerOperator)); err != nil {
+	if err := c.Client.Status().Patch(ctx, after, kube.IfUnchanged(m), client.FieldOwner(v1alpha1.ManagerOperator)); err != nil {
 		return fmt.Errorf("writing the status of machine %s: %w", m.Name, err)
 	}
 	return nil

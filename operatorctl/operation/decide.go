@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/internal/lists"
 )
 
 // Keep is how many ended operations of a cloud are kept.
@@ -104,8 +105,7 @@ func decide(all []*v1alpha1.OnecloudOperation, there *v1alpha1.OnecloudCluster, 
 		}
 	}
 	slices.SortFunc(open, func(a, b candidate) int {
-		begun := func(c candidate) int { return map[bool]int{true: -1}[c.Status.Phase.Active()] }
-		return cmp.Or(begun(a)-begun(b), InTurn(a.OnecloudOperation, b.OnecloudOperation))
+		return cmp.Or(lists.TrueFirst(a.Status.Phase.Active(), b.Status.Phase.Active()), InTurn(a.OnecloudOperation, b.OnecloudOperation))
 	})
 	if i := slices.IndexFunc(open, func(c candidate) bool { return c.lane == "" && c.held == "" }); i >= 0 {
 		d.run = open[i].OnecloudOperation

@@ -140,7 +140,7 @@ func (r Runner) take(ctx context.Context) (*record, error) {
 		}
 		before := o.DeepCopy()
 		o.Status.Runner = &v1alpha1.OperationRunner{Name: r.Name, Renewed: metav1.NowMicro()}
-		return r.Client.Status().Patch(ctx, o, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}), r.Owner)
+		return r.Client.Status().Patch(ctx, o, kube.IfUnchanged(before), r.Owner)
 	})
 	if err != nil {
 		return nil, fmt.Errorf("taking operation %s: %w", r.Operation.Name, err)

@@ -17,6 +17,7 @@ import (
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/internal/backup"
 	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/kube"
 	"yunion.io/x/ocadm/operatorctl/archive"
 	"yunion.io/x/ocadm/operatorctl/status"
 )
@@ -58,7 +59,7 @@ func (st *store) write(ctx context.Context, o *v1alpha1.OnecloudOperation, chang
 	change(&o.Status)
 	conditions(&o.Status, metav1.Now())
 	here(o)
-	err := st.Client.Status().Patch(ctx, o, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}), client.FieldOwner(v1alpha1.ManagerOperator))
+	err := st.Client.Status().Patch(ctx, o, kube.IfUnchanged(before), client.FieldOwner(v1alpha1.ManagerOperator))
 	switch {
 	case apierrors.IsConflict(err) || apierrors.IsNotFound(err):
 		return false, nil
@@ -116,7 +117,7 @@ func (st *store) number(ctx context.Context, o *v1alpha1.OnecloudOperation) erro
 	for _, other := range all {
 		o.Status.Turn = max(o.Status.Turn, other.Status.Turn+1)
 	}
-	if err := st.Client.Status().Patch(ctx, o, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}), client.FieldOwner(v1alpha1.ManagerOperator)); err != nil {
+	if err := st.Client.Status().Patch(ctx, o, kube.IfUnchanged(before), client.FieldOwner(v1alpha1.ManagerOperator)); err != nil {
 		return fmt.Errorf("numbering operation %s: %w", o.Name, err)
 	}
 	return nil

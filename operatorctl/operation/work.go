@@ -78,7 +78,7 @@ func (w Worker) take(ctx context.Context, key client.ObjectKey) (*v1alpha1.Onecl
 		o.Status.Worker.Number++
 		(&execution{action: action, run: &Run{Operation: o}}).begin(&o.Status)
 		conditions(&o.Status, metav1.Now())
-		return w.Client.Status().Patch(ctx, o, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}), client.FieldOwner(v1alpha1.ManagerOperator))
+		return w.Client.Status().Patch(ctx, o, kube.IfUnchanged(before), client.FieldOwner(v1alpha1.ManagerOperator))
 	})
 	if err != nil {
 		return nil, action, fmt.Errorf("taking operation %s: %w", key.Name, err)

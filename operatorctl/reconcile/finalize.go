@@ -83,7 +83,7 @@ func (r *Reconciler) finalize(ctx context.Context, m *cloud, s State) (ctrl.Resu
 
 // release lets the API server delete the cloud.
 func (r *Reconciler) release(ctx context.Context, m *cloud, s State, note string) error {
-	patch := client.MergeFromWithOptions(s.Cloud.DeepCopy(), client.MergeFromWithOptimisticLock{})
+	patch := kube.IfUnchanged(s.Cloud.DeepCopy())
 	controllerutil.RemoveFinalizer(s.Cloud, v1alpha1.Finalizer)
 	if err := r.acts.client.Patch(ctx, s.Cloud, patch, client.FieldOwner(engine.FieldManager)); client.IgnoreNotFound(err) != nil {
 		return fmt.Errorf("releasing the cloud: %w", err)

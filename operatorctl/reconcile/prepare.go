@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/internal/kube"
 	"yunion.io/x/ocadm/operatorctl/adopt"
 	"yunion.io/x/ocadm/operatorctl/component"
 	"yunion.io/x/ocadm/operatorctl/engine"
@@ -74,7 +75,7 @@ func (a actor) prepare(ctx context.Context, m *cloud, s State, p preparation) (S
 		before := s.Cloud.DeepCopy()
 		controllerutil.AddFinalizer(s.Cloud, v1alpha1.Finalizer)
 		// A merge patch leaves the rest of the object, which may have fields that we do not know, untouched.
-		if err := a.patchCloud(ctx, m, &s, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}), engine.FieldManager); err != nil {
+		if err := a.patchCloud(ctx, m, &s, kube.IfUnchanged(before), engine.FieldManager); err != nil {
 			return s, fmt.Errorf("adding the finalizer: %w", err)
 		}
 	}

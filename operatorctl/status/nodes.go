@@ -175,9 +175,8 @@ func PublicAddress(nodes []Node) string {
 			return n.Address == "" || !has || strings.HasPrefix(label, v1alpha1.NodeRolePrefix) && value != v1alpha1.Enable
 		})
 		if len(fit) > 0 {
-			rank := map[bool]int{false: 1}
 			return slices.MinFunc(fit, func(a, b Node) int {
-				return cmp.Or(rank[a.Ready]-rank[b.Ready], a.Created.Compare(b.Created), cmp.Compare(a.Name, b.Name))
+				return cmp.Or(lists.TrueFirst(a.Ready, b.Ready), a.Created.Compare(b.Created), cmp.Compare(a.Name, b.Name))
 			}).Address
 		}
 	}

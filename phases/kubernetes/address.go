@@ -241,7 +241,7 @@ func AddClusterName(ctx context.Context, h *host.Host, name string, dryRun bool)
 	}
 	before := cm.DeepCopy()
 	cm.Data[key] = string(raw)
-	if err := c.Patch(ctx, &cm, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}), client.FieldOwner(kube.FieldManager)); err != nil {
+	if err := c.Patch(ctx, &cm, kube.IfUnchanged(before), client.FieldOwner(kube.FieldManager)); err != nil {
 		return false, fmt.Errorf("writing the settings of kubeadm: %w", err)
 	}
 	return true, nil

@@ -173,8 +173,7 @@ func SettingsStep() Step {
 				for key, text := range o.Data {
 					o.Data[key] = replaced(text, from, to)
 				}
-				patch := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
-				if err := c.Patch(ctx, &o, patch, client.FieldOwner(kube.FieldManager)); err != nil {
+				if err := c.Patch(ctx, &o, kube.IfUnchanged(before), client.FieldOwner(kube.FieldManager)); err != nil {
 					return fmt.Errorf("changing ConfigMap %s/%s: %w", o.Namespace, o.Name, err)
 				}
 				r.Changed("changed ConfigMap %s/%s", o.Namespace, o.Name)

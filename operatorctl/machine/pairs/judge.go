@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/internal/probe"
 )
 
@@ -219,10 +220,9 @@ func largest(all []loss) (best hub, to bool) {
 		c.n = n
 		list = append(list, c)
 	}
-	value := func(fault bool) int { return map[bool]int{true: 1}[fault] }
 	slices.SortFunc(list, func(a, b candidate) int {
-		return cmp.Or(cmp.Compare(b.n, a.n), cmp.Compare(value(b.fault), value(a.fault)), cmp.Compare(a.code+a.what+a.cause, b.code+b.what+b.cause),
-			cmp.Compare(value(b.to), value(a.to)), cmp.Compare(a.name, b.name))
+		return cmp.Or(cmp.Compare(b.n, a.n), lists.TrueFirst(a.fault, b.fault), cmp.Compare(a.code+a.what+a.cause, b.code+b.what+b.cause),
+			lists.TrueFirst(a.to, b.to), cmp.Compare(a.name, b.name))
 	})
 	return list[0].hub, list[0].to
 }
