@@ -5,9 +5,12 @@
 package kube
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
+	"net/http"
 	"os"
 	"path/filepath"
 
@@ -146,6 +149,33 @@ func create(cfg *rest.Config, o client.Options) (client.WithWatch, error) {
 		return nil, fmt.Errorf("creating a client for the API server: %w", err)
 	}
 	return c, nil
+}
+
+// Readyz requests /readyz from an API server. status is 0 if there is no response.
+func Readyz(ctx context.Context, cfg *rest.Config) (status int, err error) {
+	client, err := rest.HTTPClientFor(cfg)
+	if err != nil {
+		return 0, fmt.Errorf("creating a client: %w", err)
+	}
+	defer client.CloseIdleConnections()
+	base, _, err := rest.DefaultServerUrlFor(cfg)
+	if err != nil {
+		return 0, fmt.Errorf("reading the address of the API server: %w", err)
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, base.JoinPath("readyz").String(), nil)
+	if err != nil {
+		return 0, err
+	}
+	resp, err := client.Do(req)
+	if err != nil {
+		return 0, err
+	}
+	_, err = io.Copy(io.Discard, resp.Body)
+	_ = resp.Body.Close() // the body has been read
+	if err == nil && resp.StatusCode != http.StatusOK {
+		err = fmt.Errorf("/readyz answered %d", resp.StatusCode)
+	}
+	return resp.StatusCode, err
 }
 
 // Load combines Kubeconfig and Config.

@@ -7,7 +7,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"net"
 	"net/http"
@@ -27,6 +26,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"yunion.io/x/ocadm/internal/disk"
+	"yunion.io/x/ocadm/internal/kube"
 )
 
 const (
@@ -137,38 +137,15 @@ func (a *Agent) ready(ctx context.Context) error {
 	c, err := a.rest()
 	if err == nil {
 		var status int
-		if status, err = readyz(ctx, c); status != 0 && status != http.StatusUnauthorized {
+		if status, err = kube.Readyz(ctx, c); status != 0 && status != http.StatusUnauthorized {
 			return err
 		}
 	}
 	anybody := &rest.Config{Host: a.host(), TLSClientConfig: rest.TLSClientConfig{CAFile: filepath.Join(filepath.Dir(a.Kubeconfig), "pki", "ca.crt")}}
-	if _, aerr := readyz(ctx, anybody); aerr != nil {
+	if _, aerr := kube.Readyz(ctx, anybody); aerr != nil {
 		return errors.Join(err, aerr)
 	}
 	return nil
-}
-
-// readyz requests /readyz from an API server. status is 0 if there is no response.
-func readyz(ctx context.Context, c *rest.Config) (status int, err error) {
-	client, err := rest.HTTPClientFor(c)
-	if err != nil {
-		return 0, fmt.Errorf("creating a client: %w", err)
-	}
-	defer client.CloseIdleConnections()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.Host+"/readyz", nil)
-	if err != nil {
-		return 0, err
-	}
-	resp, err := client.Do(req)
-	if err != nil {
-		return 0, err
-	}
-	_, err = io.Copy(io.Discard, resp.Body)
-	_ = resp.Body.Close() // the body has been read
-	if err == nil && resp.StatusCode != http.StatusOK {
-		err = fmt.Errorf("/readyz answered %d", resp.StatusCode)
-	}
-	return resp.StatusCode, err
 }
 
 func (a *Agent) host() string { return "https://" + net.JoinHostPort(a.Address, strconv.Itoa(a.Port)) }

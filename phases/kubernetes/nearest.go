@@ -4,7 +4,6 @@ package kubernetes
 
 import (
 	"context"
-	"fmt"
 	"net"
 	"net/http"
 	"strconv"
@@ -12,6 +11,7 @@ import (
 
 	"k8s.io/client-go/rest"
 
+	"yunion.io/x/ocadm/internal/kube"
 	"yunion.io/x/ocadm/phases/host"
 )
 
@@ -79,25 +79,7 @@ func answersAdmin(ctx context.Context, cfg *rest.Config) bool {
 func readyzAs(ctx context.Context, cfg *rest.Config) (status int, err error) {
 	ctx, cancel := context.WithTimeout(ctx, endpointTimeout)
 	defer cancel()
-	cfg = rest.CopyConfig(cfg)
-	client, err := rest.HTTPClientFor(cfg)
-	if err != nil {
-		return 0, fmt.Errorf("creating a client: %w", err)
-	}
-	base, _, err := rest.DefaultServerUrlFor(cfg)
-	if err != nil {
-		return 0, fmt.Errorf("reading the address of the API server: %w", err)
-	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, base.JoinPath("readyz").String(), nil)
-	if err != nil {
-		return 0, err
-	}
-	resp, err := client.Do(req)
-	if err != nil {
-		return 0, err
-	}
-	_ = resp.Body.Close() // only the status matters
-	return resp.StatusCode, nil
+	return kube.Readyz(ctx, cfg)
 }
 
 // OwnAPIServer returns why the API server of this control-plane node is not ready, "" if it is.
