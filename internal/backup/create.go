@@ -312,15 +312,10 @@ func Prune(ctx context.Context, s Store, cloudID string, keep int, made string, 
 // Same returns the differences between two sets of databases, one per line; into maps the name of a wanted database to the one in have.
 func Same(want, have dump.Summary, into func(string) string) []string {
 	var out []string
-	tables := map[string]dump.TableSummary{}
-	for _, d := range have.Databases {
-		for _, t := range d.Tables {
-			tables[d.Name+"\x00"+t.Name] = t
-		}
-	}
+	tables := have.Tables()
 	for _, d := range want.Databases {
 		for _, t := range d.Tables {
-			got, there := tables[into(d.Name)+"\x00"+t.Name]
+			got, there := tables[into(d.Name)+"."+t.Name]
 			switch {
 			case !there:
 				out = append(out, fmt.Sprintf("%s.%s is missing", d.Name, t.Name))

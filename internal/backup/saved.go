@@ -308,12 +308,7 @@ func (v Vault) Since(ctx context.Context, s Saved, databases []string) ([]string
 
 // grown returns how the rows of the later summary differ, one line per table.
 func grown(then, now dump.Summary) []string {
-	was := map[string]dump.TableSummary{}
-	for _, d := range then.Databases {
-		for _, t := range d.Tables {
-			was[d.Name+"."+t.Name] = t
-		}
-	}
+	was := then.Tables()
 	var out []string
 	for _, d := range now.Databases {
 		for _, t := range d.Tables {

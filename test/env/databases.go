@@ -53,14 +53,3 @@ func (e *Env) Databases(on *mariadb.Server) (definitions map[string]string, rows
 	e.Must(err)
 	return definitions, rows
 }
-
-// Tables returns the tables of a summary by DATABASE.TABLE.
-func Tables(rows dump.Summary) map[string]dump.TableSummary {
-	out := map[string]dump.TableSummary{}
-	for _, d := range rows.Databases {
-		for _, t := range d.Tables {
-			out[d.Name+"."+t.Name] = t
-		}
-	}
-	return out
-}

@@ -218,8 +218,8 @@ func (s *saved) move(second *saved, before dump.Summary) {
 func (s *saved) holds(db *mariadb.Server, before dump.Summary) {
 	s.Helper()
 	_, now := s.Databases(db)
-	have := env.Tables(now)
-	for name, t := range env.Tables(before) {
+	have := now.Tables()
+	for name, t := range before.Tables() {
 		got, there := have[name]
 		if !there || got.Rows < t.Rows || strings.HasSuffix(name, ".kept") && got.Checksum != t.Checksum {
 			s.Errorf("%s has %d rows, had %d", name, got.Rows, t.Rows)

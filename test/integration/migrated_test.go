@@ -23,7 +23,7 @@ type migrated struct{ *cloudTest }
 func (m migrated) state() (map[string]string, map[string]dump.TableSummary) {
 	m.Helper()
 	definitions, rows := m.Databases(m.DB)
-	tables := env.Tables(rows)
+	tables := rows.Tables()
 	maps.DeleteFunc(tables, func(name string, _ dump.TableSummary) bool {
 		return !strings.HasSuffix(name, "_resources_tbl") && !strings.Contains(name, "isolated_devices") && !strings.HasSuffix(name, ".kept")
 	})

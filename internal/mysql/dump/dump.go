@@ -79,6 +79,17 @@ func (s Summary) Count() (tables int, rows int64) {
 	return tables, rows
 }
 
+// Tables returns the tables by DATABASE.TABLE.
+func (s Summary) Tables() map[string]TableSummary {
+	out := map[string]TableSummary{}
+	for _, d := range s.Databases {
+		for _, t := range d.Tables {
+			out[d.Name+"."+t.Name] = t
+		}
+	}
+	return out
+}
+
 // Dump reads databases as of one moment and calls emit with each piece, whose contents are valid until emit returns.
 func Dump(ctx context.Context, a *mysql.Admin, databases []string, emit func(Piece) error) (Summary, error) {
 	return readAt(ctx, a, databases, emit, nil)

@@ -119,7 +119,7 @@ func (u *updated) look() snapshot {
 	}
 	var rows dump.Summary
 	s.definitions, rows = u.Databases(u.DB)
-	s.tables = env.Tables(rows)
+	s.tables = rows.Tables()
 	maps.DeleteFunc(s.tables, func(name string, _ dump.TableSummary) bool {
 		return strings.HasSuffix(name, ".tokens") || strings.HasSuffix(name, ".fakecloud_starts")
 	})
