@@ -4,9 +4,7 @@ package cmd
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -16,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"yunion.io/x/ocadm/internal/disk"
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/phases"
 	"yunion.io/x/ocadm/phases/compute"
@@ -185,8 +184,5 @@ func removeOwn(path string) error {
 		_ = os.Remove(path) // if not empty, files of others stay
 		return nil
 	}
-	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	return nil
+	return disk.Remove(path)
 }

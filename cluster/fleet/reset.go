@@ -4,13 +4,11 @@ package fleet
 
 import (
 	"context"
-	"errors"
-	"io/fs"
-	"os"
 	"path/filepath"
 	"slices"
 	"time"
 
+	"yunion.io/x/ocadm/internal/disk"
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/internal/ssh"
 	"yunion.io/x/ocadm/internal/workflow"
@@ -49,7 +47,7 @@ func Reset(ctx context.Context, o Options) (Result, error) {
 	f.walk(ctx, planRemove, 1, false, others, func(*node) []step { return resetSteps(abandon...) })
 	// While any machine has certificates of the cluster, the next run must know which cluster they belong to.
 	if !slices.ContainsFunc(f.nodes, func(n *node) bool { return n.err != nil || n.held != "" }) {
-		if err := os.Remove(f.kubeconfig()); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		if err := disk.Remove(f.kubeconfig()); err != nil {
 			return Result{}, err
 		}
 	}

@@ -195,7 +195,7 @@ func (d Dir) Names(context.Context) ([]string, error) {
 }
 
 func (d Dir) Remove(_ context.Context, name string) error {
-	if err := os.Remove(filepath.Join(string(d), name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := disk.Remove(filepath.Join(string(d), name)); err != nil {
 		return fmt.Errorf("removing a backup: %w", err)
 	}
 	return nil

@@ -6,6 +6,7 @@ package disk
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 
@@ -28,6 +29,14 @@ func Replace(file string, data []byte) error {
 		return errors.Join(err, os.Remove(f.Name()))
 	}
 	return Sync(filepath.Dir(file))
+}
+
+// Remove removes a file or an empty directory. A missing one is not an error.
+func Remove(name string) error {
+	if err := os.Remove(name); !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
 }
 
 // Sync makes new names in a directory survive a power cut.

@@ -37,6 +37,10 @@ func TestReplace(t *testing.T) {
 func TestNoDirectory(t *testing.T) {
 	none := filepath.Join(t.TempDir(), "none")
 	_, err := Free(none)
+	require.NoError(t, Remove(none))
+	if err := Remove(filepath.Dir(none)); err != nil {
+		t.Error(err)
+	}
 	for what, err := range map[string]error{"Replace": Replace(filepath.Join(none, "file"), nil), "Sync": Sync(none), "Free": err} {
 		if !errors.Is(err, fs.ErrNotExist) {
 			t.Errorf("%s: %v", what, err)

@@ -15,6 +15,7 @@ import (
 	"strings"
 	"syscall"
 
+	"yunion.io/x/ocadm/internal/disk"
 	"yunion.io/x/ocadm/internal/fetch"
 )
 
@@ -137,7 +138,7 @@ func (f Files) WriteFrom(name string, r io.Reader, mode fs.FileMode) (err error)
 	if err := f.noteFile(name); err != nil {
 		return err
 	}
-	if err := ignoreMissing(os.Remove(Unfinished(path))); err != nil {
+	if err := disk.Remove(Unfinished(path)); err != nil {
 		return err
 	}
 	temp, err := os.OpenFile(Unfinished(path), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
@@ -146,7 +147,7 @@ func (f Files) WriteFrom(name string, r io.Reader, mode fs.FileMode) (err error)
 	}
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, ignoreMissing(os.Remove(temp.Name())))
+			err = errors.Join(err, disk.Remove(temp.Name()))
 		}
 	}()
 	_, err = io.Copy(temp, r)
@@ -285,16 +286,16 @@ func (f Files) Mkdir(name string, mode fs.FileMode) error {
 	return nil
 }
 
-// Remove removes a file or an empty directory.
+// Remove removes a file or an empty directory. A missing one is not an error.
 func (f Files) Remove(name string) error {
 	if err := f.wet("remove", name); err != nil {
 		return err
 	}
 	// A process killed while writing the file leaves this behind.
-	if err := ignoreMissing(os.Remove(Unfinished(f.Path(name)))); err != nil {
+	if err := disk.Remove(Unfinished(f.Path(name))); err != nil {
 		return err
 	}
-	return os.Remove(f.Path(name))
+	return disk.Remove(f.Path(name))
 }
 
 // RemoveAll removes a file or a tree. A missing one is not an error.
@@ -317,7 +318,7 @@ func (f Files) Undo(e Entry) error {
 		return fmt.Errorf("reverting %s %s: it is not a created file", e.Kind, e.Name)
 	}
 	if e.Kind == KindFile {
-		if err := ignoreMissing(os.Remove(Unfinished(f.Path(e.Name)))); err != nil {
+		if err := disk.Remove(Unfinished(f.Path(e.Name))); err != nil {
 			return fmt.Errorf("removing the unfinished parts of %s: %w", e.Name, err)
 		}
 	}
@@ -353,11 +354,4 @@ func (f Files) restore(e Entry) error {
 func (f Files) removable(dir string, err error) bool {
 	l, lerr := os.ReadDir(f.Path(dir))
 	return lerr == nil && len(l) == 0 && !errors.Is(err, syscall.EBUSY)
-}
-
-func ignoreMissing(err error) error {
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	return err
 }

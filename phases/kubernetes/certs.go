@@ -137,7 +137,7 @@ func (c certificate) clear(h *host.Host, r workflow.Reporter, changed bool) erro
 
 func removeUnusable(h *host.Host, r workflow.Reporter, problem string, names ...string) error {
 	for _, f := range names {
-		if err := h.Files.Remove(f); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		if err := h.Files.Remove(f); err != nil {
 			return fmt.Errorf("removing the unusable %s: %w", f, err)
 		}
 	}

@@ -158,7 +158,7 @@ func forgetOtherAuthority(h *host.Host, r workflow.Reporter, _ bool) error {
 		return nil
 	}
 	for _, f := range []string{pkiDir + "/ca.crt", KubeletKubeconfig} {
-		if err := h.Files.Remove(f); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		if err := h.Files.Remove(f); err != nil {
 			return fmt.Errorf("removing the files that an earlier join left: %w", err)
 		}
 	}
@@ -197,7 +197,7 @@ func bootstrapPhase() host.Phase {
 			if err := await(ctx, h, r, "certificate", joined, hopelessKubelet, diagnoseBootstrap); err != nil {
 				return err
 			}
-			if err := h.Files.Remove(bootstrapConf); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			if err := h.Files.Remove(bootstrapConf); err != nil {
 				return fmt.Errorf("removing the bootstrap credentials: %w", err)
 			}
 			return nil

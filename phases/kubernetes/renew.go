@@ -12,9 +12,7 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
-	"io/fs"
 	"math/big"
-	"os"
 	"slices"
 	"time"
 
@@ -26,6 +24,7 @@ import (
 	"k8s.io/kubernetes/cmd/kubeadm/app/util/pkiutil"
 
 	"yunion.io/x/ocadm/internal/certreport"
+	"yunion.io/x/ocadm/internal/disk"
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/internal/workflow"
@@ -189,7 +188,7 @@ func RenewSteps() []RenewStep {
 		Skip: workflow.SkipIf("nothing was recorded", func(n *Renewal) bool { return n.Unattended }),
 		Plan: workflow.Says[*Renewal](),
 		Run: func(_ context.Context, n *Renewal, _ workflow.Reporter) error {
-			if err := os.Remove(n.Host.Files.Path(renewRecord)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			if err := disk.Remove(n.Host.Files.Path(renewRecord)); err != nil {
 				return fmt.Errorf("recording the end of the renewal: %w", err)
 			}
 			return nil

@@ -17,6 +17,7 @@ import (
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 	"k8s.io/kubernetes/cmd/kubeadm/app/constants"
 
+	"yunion.io/x/ocadm/internal/disk"
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/internal/wait"
@@ -97,7 +98,7 @@ func StopStaticPods(ctx context.Context, h *host.Host, r workflow.Reporter, name
 // startStaticPod moves the manifest of a static pod back, unless a newer one is already in place.
 func startStaticPod(h *host.Host, r workflow.Reporter, name string) error {
 	if h.Files.Exists(manifest(name)) {
-		if err := os.Remove(h.Files.Path(stopped(name))); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		if err := disk.Remove(h.Files.Path(stopped(name))); err != nil {
 			return fmt.Errorf("starting static pod %s: %w", name, err)
 		}
 		removeEmpty(h)

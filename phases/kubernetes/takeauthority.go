@@ -14,7 +14,6 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
-	"io/fs"
 	"maps"
 	"net"
 	"os"
@@ -34,6 +33,7 @@ import (
 	"k8s.io/kubernetes/cmd/kubeadm/app/constants"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"yunion.io/x/ocadm/internal/disk"
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/internal/kube"
 	"yunion.io/x/ocadm/internal/lists"
@@ -131,7 +131,7 @@ func linkKubeletClient(h *host.Host, pair []byte, now time.Time) error {
 		return err
 	}
 	link := h.Files.Path(kubeletClientPEM)
-	if err := os.Remove(link + ".ocadm"); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := disk.Remove(link + ".ocadm"); err != nil {
 		return fmt.Errorf("linking the certificate of the kubelet: %w", err)
 	}
 	if err := os.Symlink(filepath.Base(name), link+".ocadm"); err != nil {

@@ -7,7 +7,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"slices"
 	"time"
 
@@ -82,7 +81,7 @@ func Steps() []Step {
 			Check: func(_ context.Context, m *Move) (bool, error) { return !m.Host.Files.Exists(recordFile), nil },
 			Plan:  workflow.Says[*Move](),
 			Run: func(_ context.Context, m *Move, _ workflow.Reporter) error {
-				if err := m.Host.Files.Remove(recordFile); err != nil && !errors.Is(err, fs.ErrNotExist) {
+				if err := m.Host.Files.Remove(recordFile); err != nil {
 					return fmt.Errorf("recording the end of the move: %w", err)
 				}
 				return nil

@@ -336,7 +336,7 @@ func removeNamespace(h *host.Host, file string) error {
 			return err
 		}
 	}
-	if err := h.Files.Remove(file); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := h.Files.Remove(file); err != nil {
 		return fmt.Errorf("removing the network name space %s: %w", file, err)
 	}
 	return nil

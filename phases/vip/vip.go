@@ -8,7 +8,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"maps"
 	"slices"
 	"strings"
@@ -265,11 +264,12 @@ func JoinPhase(after ...string) host.Phase {
 func leave(ctx context.Context, h *host.Host, self string, r workflow.Reporter) error {
 	kubernetes.AskOwn(ctx, h)
 	leaveGroup(ctx, h, self, r)
-	switch err := h.Files.Remove(ManifestFile); {
-	case err == nil:
-		r.Changed("removed %s", ManifestFile)
-	case !errors.Is(err, fs.ErrNotExist):
+	runs := h.Files.Exists(ManifestFile)
+	if err := h.Files.Remove(ManifestFile); err != nil {
 		return fmt.Errorf("removing the static pod of keepalived: %w", err)
+	}
+	if runs {
+		r.Changed("removed %s", ManifestFile)
 	}
 	if err := kubernetes.EndKeepalived(ctx, h); err != nil {
 		r.Info("keepalived has not been stopped yet; the kubelet stops it once the container runtime answers: %v", err)
@@ -291,7 +291,7 @@ func leaveGroup(ctx context.Context, h *host.Host, self string, r workflow.Repor
 // Dissolve undoes Phase and StorePhase.
 func Dissolve(ctx context.Context, h *host.Host, k client.Client, r workflow.Reporter) error {
 	for _, name := range []string{ManifestFile, vip.ConfigFile, vip.SettingsFile} {
-		if err := h.Files.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		if err := h.Files.Remove(name); err != nil {
 			return fmt.Errorf("removing the virtual address: %w", err)
 		}
 	}

@@ -3,7 +3,6 @@
 package snapshot
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -18,11 +17,7 @@ const revisionLength = 8 + 1 + 8
 // Values returns the last values of the keys with one of the prefixes, in a snapshot or in the database of a member that does not run.
 func Values(file string, prefixes ...string) (map[string][]byte, error) {
 	out := map[string][]byte{}
-	err := Read(file, func(tx *bolt.Tx) error {
-		b := tx.Bucket([]byte("key"))
-		if b == nil {
-			return errors.New("it has no keys")
-		}
+	err := bucket(file, "key", func(b *bolt.Bucket) error {
 		return b.ForEach(func(revision, raw []byte) error { // in the order of revisions
 			var kv mvccpb.KeyValue
 			if err := kv.Unmarshal(raw); err != nil {

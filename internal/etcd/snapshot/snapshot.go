@@ -84,7 +84,7 @@ func Save(ctx context.Context, endpoint string, config *tls.Config, dir string, 
 	}
 	defer unlock()
 	temp := filepath.Join(dir, ".etcd.db"+partial)
-	if err := os.Remove(temp); err != nil && !errors.Is(err, os.ErrNotExist) {
+	if err := disk.Remove(temp); err != nil {
 		return Info{}, fmt.Errorf("removing an unfinished snapshot: %w", err)
 	}
 	c := clientv3.Config{Endpoints: []string{endpoint}, TLS: config, DialTimeout: dialTimeout, Logger: zap.NewNop()}
@@ -118,12 +118,7 @@ func lock(ctx context.Context, dir string) (unlock func(), err error) {
 
 // removePartial removes what a failed save left behind: the client's own partial file has the suffix twice.
 func removePartial(temp string) error {
-	for _, f := range []string{temp, temp + partial} {
-		if err := os.Remove(f); err != nil && !errors.Is(err, os.ErrNotExist) {
-			return err
-		}
-	}
-	return nil
+	return errors.Join(disk.Remove(temp), disk.Remove(temp+partial))
 }
 
 // Lacking returns the reason why the disk of a directory is too small for size bytes, "" if it is not.
@@ -337,11 +332,7 @@ func Database(dir string) string { return filepath.Join(dir, "member", "snap", "
 
 // LastRevision returns the last revision in the database of a member that does not run.
 func LastRevision(file string) (revision int64, err error) {
-	err = Read(file, func(tx *bolt.Tx) error {
-		b := tx.Bucket([]byte("key"))
-		if b == nil {
-			return errors.New("it has no keys")
-		}
+	err = bucket(file, "key", func(b *bolt.Bucket) error {
 		if last, _ := b.Cursor().Last(); len(last) >= 8 {
 			revision = int64(binary.BigEndian.Uint64(last)) //nolint:gosec // as etcd writes it
 		}
@@ -352,11 +343,7 @@ func LastRevision(file string) (revision int64, err error) {
 
 // Peers returns the peer URLs of the members of a cluster, from the database of a member that does not run.
 func Peers(file string) (urls []string, err error) {
-	err = Read(file, func(tx *bolt.Tx) error {
-		b := tx.Bucket([]byte("members"))
-		if b == nil {
-			return errors.New("it has no members")
-		}
+	err = bucket(file, "members", func(b *bolt.Bucket) error {
 		return b.ForEach(func(_, value []byte) error {
 			var m struct {
 				PeerURLs []string `json:"peerURLs"`
@@ -369,6 +356,16 @@ func Peers(file string) (urls []string, err error) {
 		})
 	})
 	return urls, err
+}
+
+// bucket is Read for one bucket of the database.
+func bucket(file, name string, look func(*bolt.Bucket) error) error {
+	return Read(file, func(tx *bolt.Tx) error {
+		if b := tx.Bucket([]byte(name)); b != nil {
+			return look(b)
+		}
+		return fmt.Errorf("it has no bucket %q", name)
+	})
 }
 
 // Read opens a bbolt database that no program has open, and calls look.

@@ -15,6 +15,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"yunion.io/x/ocadm/internal/disk"
 	"yunion.io/x/ocadm/internal/exec"
 	"yunion.io/x/ocadm/internal/executor"
 	"yunion.io/x/ocadm/test/fakecloud/rest"
@@ -141,7 +142,7 @@ func Deployer(ctx context.Context, m Machine) error {
 	if err := os.MkdirAll(filepath.Dir(socket), 0o755); err != nil {
 		return fmt.Errorf("making the directory of the socket: %w", err)
 	}
-	if err := os.Remove(socket); err != nil && !errors.Is(err, os.ErrNotExist) {
+	if err := disk.Remove(socket); err != nil {
 		return fmt.Errorf("removing an old socket: %w", err)
 	}
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "unix", socket)

@@ -18,6 +18,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"yunion.io/x/ocadm/internal/disk"
 	"yunion.io/x/ocadm/internal/flock"
 )
 
@@ -105,7 +106,7 @@ func Prune(what, prefix string, age time.Duration) error {
 		if err := os.RemoveAll(dir); err != nil {
 			return fmt.Errorf("removing an old entry of the cache: %w", err)
 		}
-		if err := os.Remove(filepath.Join(root, what, "."+filepath.Base(dir)+".lock")); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		if err := disk.Remove(filepath.Join(root, what, "."+filepath.Base(dir)+".lock")); err != nil {
 			return fmt.Errorf("removing an old entry of the cache: %w", err)
 		}
 	}

@@ -6,7 +6,6 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -14,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"yunion.io/x/ocadm/internal/disk"
 	"yunion.io/x/ocadm/internal/exec"
 	"yunion.io/x/ocadm/test/lab/cache"
 )
@@ -142,7 +142,7 @@ func link(path, target string) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return fmt.Errorf("creating a directory: %w", err)
 	}
-	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
+	if err := disk.Remove(path); err != nil {
 		return fmt.Errorf("replacing a file by a link: %w", err)
 	}
 	if err := os.Symlink(target, path); err != nil {
