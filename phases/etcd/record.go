@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 
 	"yunion.io/x/ocadm/internal/disk"
+	"yunion.io/x/ocadm/internal/workflow"
 	"yunion.io/x/ocadm/phases/host"
 	"yunion.io/x/ocadm/phases/kubernetes"
 )
@@ -57,7 +58,7 @@ func did[R interface{ record() (record, error) }](of func(record) bool) func(con
 }
 
 func forget(h *host.Host, name string) error {
-	if err := os.Remove(h.Files.Path(recordFile(name))); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := disk.Remove(h.Files.Path(recordFile(name))); err != nil {
 		return fmt.Errorf("removing the record of a %s: %w", name, err)
 	}
 	return nil
@@ -84,14 +85,15 @@ func (e *earlier) load(h *host.Host, name, source string) (record, error) {
 	return load(h, name, source)
 }
 
-// begin removes the record of an earlier run that is over.
-func (e *earlier) begin(h *host.Host, name string) error {
-	if !e.over {
-		return nil
+// stop removes the record of an earlier run that is over, and stops the control plane on this machine.
+func (e *earlier) stop(ctx context.Context, h *host.Host, name string, rep workflow.Reporter) error {
+	if e.over {
+		if err := forget(h, name); err != nil {
+			return err
+		}
+		e.over = false
 	}
-	err := forget(h, name)
-	e.over = err != nil
-	return err
+	return kubernetes.StopStaticPods(ctx, h, rep, kubernetes.StaticPods()...)
 }
 
 // moveMember moves a member's data aside. If the target exists, an earlier run has moved it.

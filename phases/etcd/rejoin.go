@@ -145,10 +145,7 @@ func RejoinSteps() []RejoinStep {
 			Name: "stop", Short: "Stop the control plane on this machine", Timeout: 5 * time.Minute, Plan: workflow.Says[*Rejoin]("stop " + strings.Join(kubernetes.StaticPods(), ", ")),
 			Check: did[*Rejoin](func(r record) bool { return r.Added }),
 			Run: func(ctx context.Context, r *Rejoin, rep workflow.Reporter) error {
-				if err := r.begin(r.Host, rejoinName); err != nil {
-					return err
-				}
-				return kubernetes.StopStaticPods(ctx, r.Host, rep, kubernetes.StaticPods()...)
+				return r.stop(ctx, r.Host, rejoinName, rep)
 			},
 		},
 		{

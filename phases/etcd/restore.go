@@ -5,15 +5,14 @@ package etcd
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
-	"io/fs"
 	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
 	"time"
 
+	"yunion.io/x/ocadm/internal/disk"
 	"yunion.io/x/ocadm/internal/etcd/snapshot"
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/internal/workflow"
@@ -168,10 +167,7 @@ func RestoreSteps() []RestoreStep {
 			Check: did[*Restore](func(r record) bool { return r.Swapped }),
 			Plan:  workflow.Says[*Restore]("stop " + strings.Join(kubernetes.StaticPods(), ", ")),
 			Run: func(ctx context.Context, r *Restore, rep workflow.Reporter) error {
-				if err := r.begin(r.Host, restoreName); err != nil {
-					return err
-				}
-				return kubernetes.StopStaticPods(ctx, r.Host, rep, kubernetes.StaticPods()...)
+				return r.stop(ctx, r.Host, restoreName, rep)
 			},
 			Undo: func(ctx context.Context, r *Restore, rep workflow.Reporter) error {
 				if err := r.hasData(); err != nil {
@@ -332,7 +328,7 @@ func unswap(_ context.Context, r *Restore, rep workflow.Reporter) error {
 	if err := forget(r.Host, restoreName); err != nil { // from here on, the next restore starts from the beginning
 		return err
 	}
-	if err := os.Remove(r.path(rec.Before)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := disk.Remove(r.path(rec.Before)); err != nil {
 		return fmt.Errorf("removing %s: %w", rec.Before, err)
 	}
 	if err := os.RemoveAll(r.path(restoredDir)); err != nil {
