@@ -75,10 +75,6 @@ func send(n *node) []step {
 			if err != nil {
 				return err
 			}
-			there, err := n.has(ctx, c, bootstrap.HasScript, bootstrap.ProgramName, s.digest)
-			if err != nil || there {
-				return err
-			}
 			_, err = n.send(ctx, c, s, bootstrap.ProgramName, report)
 			return err
 		}),

@@ -105,10 +105,6 @@ func sendBundle() step {
 			if err != nil {
 				return err
 			}
-			there, err := n.has(ctx, c, bootstrap.HasScript, bootstrap.BundleName, s.digest)
-			if err != nil || there {
-				return err
-			}
 			sent, err := n.send(ctx, c, s, bootstrap.BundleName, report)
 			if sent {
 				report.Changed("sent %s to %s", n.Spec.Bundle, n.m.Name)
@@ -120,6 +116,10 @@ func sendBundle() step {
 
 // send copies a file to a machine, unless it is there.
 func (n *node) send(ctx context.Context, c *ssh.Conn, s *sender, name string, report workflow.Reporter) (sent bool, err error) {
+	r, err := c.Script(ctx, bootstrap.HasScript, []string{name, s.digest}, nil)
+	if err != nil || r.Exit == 0 {
+		return false, err
+	}
 	var in io.Reader
 	form := "plain"
 	total := s.size
@@ -134,7 +134,7 @@ func (n *node) send(ctx context.Context, c *ssh.Conn, s *sender, name string, re
 		in = file
 	}
 	counted := &counter{in: in, report: func(done int64) { report.Progress(done, total, "B") }}
-	r, err := c.Feed(ctx, bootstrap.ReceiveScript, []string{name, s.digest, form}, counted, nil)
+	r, err = c.Feed(ctx, bootstrap.ReceiveScript, []string{name, s.digest, form}, counted, nil)
 	switch {
 	case err != nil:
 		return false, err
@@ -143,12 +143,6 @@ func (n *node) send(ctx context.Context, c *ssh.Conn, s *sender, name string, re
 			"check that /root of the machine is writable and has enough space")
 	}
 	return true, nil
-}
-
-// has reports whether a machine has a previously sent file.
-func (n *node) has(ctx context.Context, c *ssh.Conn, script string, args ...string) (bool, error) {
-	r, err := c.Script(ctx, script, args, nil)
-	return err == nil && r.Exit == 0, err
 }
 
 type counter struct {

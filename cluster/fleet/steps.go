@@ -94,12 +94,8 @@ func (n *node) runSent(ctx context.Context, c *ssh.Conn, values map[string]any, 
 	if err != nil {
 		return err
 	}
-	if there, err := n.has(ctx, c, bootstrap.HasScript, bootstrap.ProgramName, s.digest); err != nil {
+	if _, err := n.send(ctx, c, s, bootstrap.ProgramName, report); err != nil { // the checks are skipped on a machine that has joined
 		return err
-	} else if !there { // the checks were skipped, because it had joined
-		if _, err := n.send(ctx, c, s, bootstrap.ProgramName, report); err != nil {
-			return err
-		}
 	}
 	return n.once(ctx, report, func(r workflow.Reporter) error {
 		return machine.Follow(ctx, n.m.Name, c, word, script, []string{word}, r)
