@@ -3,6 +3,7 @@
 package cluster
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -144,8 +145,5 @@ func etcdFinding(err error) error {
 	case errors.Is(err, backup.ErrDamaged):
 		return finding.Errorf("OCA-7405", "The snapshot of etcd is damaged", "use another one; to use one of this machine: ocadm etcd restore, without FILE", "%w", err)
 	}
-	if known := storeFinding(err); known != nil {
-		return known
-	}
-	return err
+	return cmp.Or(storeFinding(err), err)
 }

@@ -3,6 +3,7 @@
 package cluster
 
 import (
+	"cmp"
 	"context"
 	"errors"
 
@@ -39,10 +40,7 @@ func backupFinding(err error) error {
 	if known := databaseFinding(err); len(finding.Of(known)) > 0 {
 		return known
 	}
-	if known := storeFinding(err); known != nil {
-		return known
-	}
-	return err
+	return cmp.Or(storeFinding(err), err)
 }
 
 // storeFinding returns the finding for a store that fails; nil for any other error.

@@ -102,10 +102,7 @@ func (a *app) rotateCA(c *cobra.Command, f stepFlags, part rotateFlags) error {
 		if err := a.confirmSteps(c, f, "Nothing was changed", question); err != nil {
 			return err
 		}
-		if err := a.usePodImage(ctx, h, f.dryRun); err != nil {
-			return err
-		}
-		f.waits = true
+		f.waits, f.pods = true, true
 		inputs := map[string]string{"--finish": fmt.Sprint(part.finish), "--revert": fmt.Sprint(part.revert)}
 		if out.stepsRun, err = runSteps(ctx, a, h, "certs rotate-ca", inputs, steps, n, f); err != nil {
 			return err

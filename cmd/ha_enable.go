@@ -21,7 +21,7 @@ type haEnabled struct {
 }
 
 func newHAEnable(a *app) *cobra.Command {
-	f := stepFlags{onFailure: workflow.Rollback}
+	f := stepFlags{onFailure: workflow.Rollback, pods: true}
 	var address, endpoint string
 	c := &cobra.Command{
 		Use: "enable", Short: "Give a cluster with one control-plane node an endpoint, so that it can have more",
@@ -67,9 +67,6 @@ func (a *app) enableHA(c *cobra.Command, address, endpoint string, f stepFlags) 
 	out := haEnabled{From: m.From, Endpoint: h.Config.Cluster.ControlPlaneEndpoint, Address: address}
 	question := fmt.Sprintf("This makes %s the address of the cluster and its clouds, in place of %s", m.To, m.From)
 	if err := a.confirmSteps(c, f, "Nothing was changed", question); err != nil {
-		return err
-	}
-	if err := a.usePodImage(ctx, h, f.dryRun); err != nil {
 		return err
 	}
 	inputs := map[string]string{"--high-availability-vip": address, "--control-plane-endpoint": endpoint}

@@ -32,7 +32,7 @@ type haTested struct {
 }
 
 func newHATest(a *app) *cobra.Command {
-	var f stepFlags
+	f := stepFlags{pods: true}
 	var cut string
 	c := &cobra.Command{
 		Use: "test", Short: "Take down parts of the control plane, measure each outage, and restore them",
@@ -75,9 +75,6 @@ func (a *app) testHA(c *cobra.Command, cut string, f stepFlags) error {
 	}
 	question := "This takes down parts of the control plane, and one node for 45 seconds, from which pods move to others. Clients are cut off for some seconds each time"
 	if err := a.confirmSteps(c, f, "Nothing was tested", question); err != nil {
-		return err
-	}
-	if err := a.usePodImage(ctx, h, f.dryRun); err != nil {
 		return err
 	}
 	run, err := runSteps(ctx, a, h, "ha test", map[string]string{"--node": cut}, ha.Steps(), t, f)

@@ -30,9 +30,7 @@ func (a *app) moveVirtual(c *cobra.Command, to string, f stepFlags) error {
 	if err := a.confirmSteps(c, f, "Nothing was moved", question); err != nil {
 		return err
 	}
-	if err := a.usePodImage(ctx, h, f.dryRun); err != nil {
-		return err
-	}
+	f.pods = true
 	inputs := map[string]string{"from": out.From, "to": out.To, "--virtual-address": "true"}
 	if out.stepsRun, err = runSteps(ctx, a, h, "move", inputs, move.VirtualSteps(), m, f); err != nil {
 		return m.Explain(err)

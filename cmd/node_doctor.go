@@ -16,7 +16,6 @@ import (
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/internal/kube"
 	"yunion.io/x/ocadm/internal/ui"
-	"yunion.io/x/ocadm/phases/config"
 	"yunion.io/x/ocadm/phases/doctor"
 )
 
@@ -60,9 +59,7 @@ func newNodeDoctor(a *app) *cobra.Command {
 }
 
 func examineHere(ctx context.Context, rootfs string) (examined, error) {
-	cfg := &config.Config{}
-	cfg.Run.DryRun = true
-	h, err := newHost(ctx, cfg, rootfs)
+	h, err := thisMachine(ctx, rootfs)
 	if err != nil {
 		return examined{}, err
 	}

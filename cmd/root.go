@@ -226,8 +226,7 @@ func Execute(ctx context.Context, s Streams, args []string) int {
 	if below, is := errors.AsType[*endedBelow](err); is {
 		return below.status
 	}
-	var shown *shownError
-	if !errors.As(err, &shown) {
+	if _, shown := errors.AsType[*shownError](err); !shown {
 		var text strings.Builder
 		ui.Error(&text, program, err)
 		fmt.Fprint(a.redact.Writer(s.Err), ofCloud(c, text.String()))

@@ -27,6 +27,8 @@ type stepFlags struct {
 	onFailure workflow.OnFailure
 	// waits makes it wait for another ocadm on this machine: a pod of an earlier run of the same command may still run.
 	waits bool
+	// pods makes it provide the image of the pods that the steps run on other nodes.
+	pods bool
 }
 
 func (f *stepFlags) add(c *cobra.Command) {
@@ -84,6 +86,11 @@ func noSteps(next ...string) stepsRun { return stepsRun{Steps: []stepDone{}, Nex
 
 // runSteps runs a plan under the lock of the machine, with its journal and a log. Progress goes to standard error.
 func runSteps[S any](ctx context.Context, a *app, h *host.Host, name string, inputs map[string]string, steps []workflow.Phase[S], s S, f stepFlags) (stepsRun, error) {
+	if f.pods {
+		if err := a.usePodImage(ctx, h, f.dryRun); err != nil {
+			return stepsRun{}, err
+		}
+	}
 	res, err := runJournaled(ctx, a, h, name, inputs, steps, s, f)
 	run := stepsRun{DryRun: f.dryRun, Steps: make([]stepDone, len(res.Steps))}
 	for i, s := range res.Steps {

@@ -97,9 +97,13 @@ type upgraded struct {
 	stepsRun
 }
 
-// runUpgrade runs the steps of this machine: first those that can be undone, then the rest.
-func (a *app) runUpgrade(ctx context.Context, name string, u *upgrade.Upgrade, f stepFlags, next func() []string) error {
+// runUpgrade asks, and runs the steps of this machine: first those that can be undone, then the rest.
+func (a *app) runUpgrade(c *cobra.Command, name string, u *upgrade.Upgrade, f stepFlags, next func() []string) error {
 	defer u.Close()
+	question := fmt.Sprintf("This upgrades node %s from Kubernetes %s to %s", u.Host.Config.Node.Name, u.Record.From, u.Record.To)
+	if err := a.confirmSteps(c, f, "Nothing was upgraded", question); err != nil {
+		return err
+	}
 	all := noSteps()
 	all.DryRun = f.dryRun
 	for _, part := range []struct {
@@ -107,7 +111,7 @@ func (a *app) runUpgrade(ctx context.Context, name string, u *upgrade.Upgrade, f
 		onFailure workflow.OnFailure
 	}{{upgrade.ControlPlaneSteps(), u.OnFailure()}, {upgrade.NodeSteps(), workflow.Keep}} {
 		f.onFailure = part.onFailure
-		run, err := runSteps(ctx, a, u.Host, name, map[string]string{"from": u.Record.From, "to": u.Record.To}, part.steps, u, f)
+		run, err := runSteps(c.Context(), a, u.Host, name, map[string]string{"from": u.Record.From, "to": u.Record.To}, part.steps, u, f)
 		if err != nil {
 			return kube.Explain(err)
 		}
@@ -187,11 +191,7 @@ func (a *app) applyUpgrade(c *cobra.Command, h *host.Host, f upgradeFlags) error
 	if err := p.Findings.Err(); err != nil && !u.Record.Committed {
 		return err
 	}
-	question := fmt.Sprintf("This upgrades node %s from Kubernetes %s to %s", h.Config.Node.Name, u.Record.From, p.To)
-	if err := a.confirmSteps(c, f.stepFlags, "Nothing was upgraded", question); err != nil {
-		return err
-	}
-	return a.runUpgrade(ctx, "upgrade apply", u, f.stepFlags, next)
+	return a.runUpgrade(c, "upgrade apply", u, f.stepFlags, next)
 }
 
 // awaitAPI waits for the API server after an interrupted exchange. If it does not start, the previous static pods are restored.
@@ -269,9 +269,5 @@ func (a *app) upgradeNode(c *cobra.Command, h *host.Host, f upgradeFlags) error 
 	if err != nil {
 		return err
 	}
-	question := fmt.Sprintf("This upgrades node %s from Kubernetes %s to %s", h.Config.Node.Name, u.Record.From, version)
-	if err := a.confirmSteps(c, f.stepFlags, "Nothing was upgraded", question); err != nil {
-		return err
-	}
-	return a.runUpgrade(ctx, "upgrade node", u, f.stepFlags, nil)
+	return a.runUpgrade(c, "upgrade node", u, f.stepFlags, nil)
 }

@@ -157,7 +157,7 @@ func (a *app) snapshot(ctx context.Context, f *cloudFlags, rootfs string, everyt
 	defer cancel()
 	host, _ := os.Hostname() // "" is fine
 	o := gather.Options{Cloud: f.key(), Everything: everything, Now: time.Now(), Program: version.Version, Host: host}
-	h := thisMachine(ctx, rootfs)
+	h, _ := thisMachine(ctx, rootfs) // nil for users other than root
 	if h != nil {
 		o.Machines, o.Disks = lookAt(ctx, h)
 	}
@@ -210,15 +210,11 @@ func (f *cloudFlags) config(what string) (*rest.Config, error) {
 	return kube.Config(file)
 }
 
-// thisMachine returns the node that the command runs on, nil if it may not inspect it.
-func thisMachine(ctx context.Context, rootfs string) *host.Host {
+// thisMachine returns the node that the command runs on. Only root may inspect it.
+func thisMachine(ctx context.Context, rootfs string) (*host.Host, error) {
 	cfg := &config.Config{}
 	cfg.Run.DryRun = true
-	h, err := newHost(ctx, cfg, rootfs) // it refuses users other than root
-	if err != nil {
-		return nil
-	}
-	return h
+	return newHost(ctx, cfg, rootfs)
 }
 
 // machineTimeout bounds the inspection of this machine: if its systemd hangs, there must be time left to query the cluster.
