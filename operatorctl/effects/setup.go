@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"yunion.io/x/ocadm/internal/identity"
+	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/operatorctl/component"
 )
 
@@ -120,11 +121,9 @@ func mergeSettings(old map[string]any, keys []string, product component.Product)
 	if old != nil {
 		var known []string
 		known, chosen = stringsAt(old, "knownSetupKeys"), stringsAt(old, "setupKeys")
-		for _, k := range keys {
-			if len(known) > 0 && !slices.Contains(known, k) && !slices.Contains(chosen, k) {
-				chosen = append(chosen, k)
-			}
-		}
+		chosen = append(chosen, lists.Filter(keys, func(k string) bool {
+			return len(known) > 0 && !slices.Contains(known, k) && !slices.Contains(chosen, k)
+		})...)
 	}
 	_ = unstructured.SetNestedStringSlice(out, chosen, "setupKeys") // nothing exists yet that could conflict
 	_ = unstructured.SetNestedStringSlice(out, keys, "knownSetupKeys")

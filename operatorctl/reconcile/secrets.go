@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/operatorctl/adopt"
 	"yunion.io/x/ocadm/operatorctl/component"
 	"yunion.io/x/ocadm/operatorctl/secrets"
@@ -133,12 +134,8 @@ func certificateNames(s State) []string {
 	// A name that only another build adds comes with the update: every pod mounts the certificate.
 	base := names(s.Releases.current.From.Address, s.Releases.current.From.Cloud.Spec)
 	now = slices.DeleteFunc(now, func(n string) bool { return slices.Contains(base, n) && !slices.Contains(s.Releases.current.Names, n) })
-	for _, n := range s.Releases.current.Names {
-		if !slices.Contains(now, n) && !slices.Contains(base, n) {
-			now = append(now, n)
-		}
-	}
-	return now
+	added := lists.Filter(s.Releases.current.Names, func(n string) bool { return !slices.Contains(now, n) && !slices.Contains(base, n) })
+	return append(now, added...)
 }
 
 // certificateObjects returns the Secrets of certificates. The cloud owns them, but they outlive it where databases do.

@@ -137,14 +137,8 @@ func sidecars(in component.Inputs, main corev1.Container, init bool) []corev1.Co
 		if s.Mounts {
 			c.VolumeMounts = main.VolumeMounts
 		}
-		for _, m := range main.VolumeMounts {
-			if slices.Contains(s.Volumes, m.Name) {
-				c.VolumeMounts = append(c.VolumeMounts, m)
-			}
-		}
-		for _, m := range s.Elsewhere {
-			c.VolumeMounts = append(c.VolumeMounts, volumeMount(m))
-		}
+		named := lists.Filter(main.VolumeMounts, func(m corev1.VolumeMount) bool { return slices.Contains(s.Volumes, m.Name) })
+		c.VolumeMounts = slices.Concat(c.VolumeMounts, named, lists.Map(s.Elsewhere, volumeMount))
 		if s.Env != nil {
 			c.Env = s.Env(in)
 		}

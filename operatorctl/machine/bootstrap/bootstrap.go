@@ -7,11 +7,8 @@ package bootstrap
 import (
 	"cmp"
 	"crypto/sha256"
-	"crypto/x509"
 	"encoding/base64"
 	"encoding/json"
-	"encoding/pem"
-	"errors"
 	"fmt"
 	"net"
 	"slices"
@@ -21,6 +18,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/internal/pki"
 )
 
 // Cluster holds what a machine must know about the cluster that it joins.
@@ -52,15 +50,11 @@ const (
 
 // Pin returns the hash of a CA's public key in the form of --discovery-token-ca-cert-hash.
 func Pin(ca []byte) (string, error) {
-	block, _ := pem.Decode(ca)
-	if block == nil {
-		return "", errors.New("the cluster's authority is not a PEM certificate")
-	}
-	cert, err := x509.ParseCertificate(block.Bytes)
+	certs, err := pki.ParseCerts(ca)
 	if err != nil {
-		return "", fmt.Errorf("parsing the cluster's authority: %w", err)
+		return "", fmt.Errorf("reading the cluster's authority: %w", err)
 	}
-	return fmt.Sprintf("sha256:%x", sha256.Sum256(cert.RawSubjectPublicKeyInfo)), nil
+	return fmt.Sprintf("sha256:%x", sha256.Sum256(certs[0].RawSubjectPublicKeyInfo)), nil
 }
 
 // Script returns an sh script that joins a machine. With argument precheck it checks the machine and changes nothing; with join, or none, it installs

@@ -72,12 +72,10 @@ func Prepare(ctx context.Context, logf cache.Logf) error {
 
 func missingPackages() []string {
 	missing := lists.Pick(hostPrograms, func(p struct{ program, pkg string }) (string, bool) { return p.pkg, !inPath(p.program) })
-	for _, f := range hostFiles {
-		if _, err := os.Stat(f.file); err != nil {
-			missing = append(missing, f.pkg)
-		}
-	}
-	return missing
+	return append(missing, lists.Pick(hostFiles, func(f struct{ file, pkg string }) (string, bool) {
+		_, err := os.Stat(f.file)
+		return f.pkg, err != nil
+	})...)
 }
 
 // inPath searches PATH and the directories of root's programs.
