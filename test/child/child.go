@@ -86,7 +86,10 @@ func (p *Process) Output() string {
 }
 
 // Tail returns the last lines of the output.
-func (p *Process) Tail() string {
-	lines := strings.Split(strings.TrimSpace(p.Output()), "\n")
-	return strings.Join(lines[max(0, len(lines)-12):], "\n")
+func (p *Process) Tail() string { return LastLines(p.Output(), 12) }
+
+// LastLines returns the last n lines of an output.
+func LastLines(output string, n int) string {
+	lines := strings.Split(strings.TrimSpace(output), "\n")
+	return strings.Join(lines[max(0, len(lines)-n):], "\n")
 }

@@ -25,6 +25,7 @@ import (
 	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/internal/pki"
 	"yunion.io/x/ocadm/operatorctl/operation"
+	"yunion.io/x/ocadm/test/child"
 	"yunion.io/x/ocadm/test/integration/harness"
 )
 
@@ -255,21 +256,16 @@ func States(cr *v1alpha1.OnecloudCluster) string {
 }
 
 // Tail returns the last lines of the operator's log.
-func (e *Env) Tail(lines int) string { return tail(e.Said(), lines) }
-
-func tail(text string, lines int) string {
-	all := strings.Split(strings.TrimSpace(text), "\n")
-	return strings.Join(all[max(0, len(all)-lines):], "\n")
-}
+func (e *Env) Tail(lines int) string { return child.LastLines(e.Said(), lines) }
 
 // explain logs details after a failed test.
 func (e *Env) explain() {
 	e.T.Logf("operator:\n%s", e.Tail(60))
 	if data, err := os.ReadFile(filepath.Join(e.Cluster.Dir, "kube-controller-manager.log")); err == nil {
-		e.T.Logf("controller-manager:\n%s", tail(string(data), 30))
+		e.T.Logf("controller-manager:\n%s", child.LastLines(string(data), 30))
 	}
 	if e.Pods != nil {
-		e.T.Logf("the programs:\n%s", tail(e.Pods.Log(), 80))
+		e.T.Logf("the programs:\n%s", child.LastLines(e.Pods.Log(), 80))
 	}
 	e.T.Logf("the cloud:\n%s", States(e.TryCloud()))
 }

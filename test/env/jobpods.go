@@ -76,16 +76,9 @@ func (e *Env) StartJobPods(program string, environ ...string) *JobPods {
 	}
 	j.wg.Go(func() {
 		defer w.Stop()
-		for {
-			select {
-			case <-ctx.Done():
-				return
-			case e, more := <-w.ResultChan():
-				if p, is := e.Object.(*corev1.Pod); is && more && e.Type != watch.Deleted {
-					j.see(ctx, p)
-				} else if !more {
-					return
-				}
+		for e := range w.ResultChan() { // until ctx ends
+			if p, is := e.Object.(*corev1.Pod); is && e.Type != watch.Deleted {
+				j.see(ctx, p)
 			}
 		}
 	})

@@ -20,6 +20,7 @@ import (
 	"strings"
 	"time"
 
+	"yunion.io/x/ocadm/test/child"
 	"yunion.io/x/ocadm/test/lab/assemble"
 	"yunion.io/x/ocadm/test/lab/cache"
 	"yunion.io/x/ocadm/test/lab/debian"
@@ -71,14 +72,9 @@ func (sc *Scenario) On(ctx context.Context, node int, argv ...string) (string, e
 	var out, story strings.Builder
 	s := machine.Streams{Out: io.MultiWriter(&out, &story), Err: io.MultiWriter(sc.Story, &story)}
 	if err := sc.Lab.Node(node).Run(ctx, s, argv...); err != nil {
-		return out.String(), fmt.Errorf("on node %d: %s: %w\n%s", node, strings.Join(argv, " "), err, lastLines(story.String(), 30))
+		return out.String(), fmt.Errorf("on node %d: %s: %w\n%s", node, strings.Join(argv, " "), err, child.LastLines(story.String(), 30))
 	}
 	return out.String(), nil
-}
-
-func lastLines(s string, n int) string {
-	lines := strings.Split(strings.TrimRight(s, "\n"), "\n")
-	return strings.Join(lines[max(0, len(lines)-n):], "\n")
 }
 
 // Init runs "ocadm init" on machine 1. It also creates the cloud if args contain --onecloud-version.

@@ -21,6 +21,7 @@ import (
 
 	"yunion.io/x/ocadm/operatorctl"
 	"yunion.io/x/ocadm/operatorctl/effects"
+	"yunion.io/x/ocadm/test/child"
 	"yunion.io/x/ocadm/test/env"
 	"yunion.io/x/ocadm/test/integration/harness"
 )
@@ -350,7 +351,4 @@ func orEmpty(v any) any {
 }
 
 // tail returns the last lines of the operator's log.
-func (o *operator) tail(lines int) string {
-	all := strings.Split(strings.TrimSpace(o.log.String()), "\n")
-	return strings.Join(all[max(0, len(all)-lines):], "\n")
-}
+func (o *operator) tail(lines int) string { return child.LastLines(o.log.String(), lines) }

@@ -204,19 +204,20 @@ func (k *Kubelet) Log() string { return k.log.String() }
 
 // Kill kills the programs of a Deployment, as in a crash.
 func (k *Kubelet) Kill(name string) {
-	k.mu.Lock()
-	w := k.workloads[name]
-	k.mu.Unlock()
-	if w != nil {
+	if w := k.workload(name); w != nil {
 		w.kill()
 	}
 }
 
+func (k *Kubelet) workload(name string) *workload {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.workloads[name]
+}
+
 // Starts returns how many programs of a Deployment have been started, including init containers and restarts.
 func (k *Kubelet) Starts(name string) int {
-	k.mu.Lock()
-	w := k.workloads[name]
-	k.mu.Unlock()
+	w := k.workload(name)
 	if w == nil {
 		return 0
 	}
@@ -250,15 +251,10 @@ func (k *Kubelet) gone(object any) {
 	if d, ok := object.(cache.DeletedFinalStateUnknown); ok {
 		object = d.Obj
 	}
-	d, ok := object.(client.Object)
-	if !ok {
-		return
-	}
-	k.mu.Lock()
-	w := k.workloads[d.GetName()]
-	k.mu.Unlock()
-	if w != nil {
-		w.set(nil)
+	if d, ok := object.(client.Object); ok {
+		if w := k.workload(d.GetName()); w != nil {
+			w.set(nil)
+		}
 	}
 }
 

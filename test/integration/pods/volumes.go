@@ -16,6 +16,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"yunion.io/x/ocadm/test/fakecloud/servicespec"
@@ -106,7 +107,7 @@ func (p *pod) volume(ctx context.Context, v corev1.Volume) (string, error) {
 	case v.EmptyDir != nil:
 	case v.PersistentVolumeClaim != nil:
 		dir = p.w.k.Claim(v.PersistentVolumeClaim.ClaimName)
-		err = p.get(ctx, v.PersistentVolumeClaim.ClaimName, &corev1.PersistentVolumeClaim{})
+		_, err = p.get(ctx, v.PersistentVolumeClaim.ClaimName, &corev1.PersistentVolumeClaim{}, nil)
 	case v.HostPath != nil:
 		dir = filepath.Join(p.w.k.dir, "node", v.HostPath.Path)
 	default:
@@ -118,35 +119,29 @@ func (p *pod) volume(ctx context.Context, v corev1.Volume) (string, error) {
 	return dir, write(dir, files)
 }
 
-func (p *pod) get(ctx context.Context, name string, into client.Object) error {
-	return p.w.k.client.Get(ctx, client.ObjectKey{Namespace: p.object.Namespace, Name: name}, into)
+// get reads an object, and reports whether it exists. One that is not optional must exist.
+func (p *pod) get(ctx context.Context, name string, into client.Object, optional *bool) (there bool, err error) {
+	err = p.w.k.client.Get(ctx, client.ObjectKey{Namespace: p.object.Namespace, Name: name}, into)
+	if apierrors.IsNotFound(err) && ptr.Deref(optional, false) {
+		return false, nil
+	}
+	return err == nil, err
 }
 
 func (p *pod) secret(ctx context.Context, into map[string][]byte, name string, items []corev1.KeyToPath, optional *bool) error {
 	s := &corev1.Secret{}
-	err := p.get(ctx, name, s)
-	if apierrors.IsNotFound(err) && optional != nil && *optional {
-		return nil
-	}
-	if err != nil {
+	if there, err := p.get(ctx, name, s, optional); !there {
 		return err
 	}
 	return project(into, s.Data, items, optional)
 }
 
 func (p *pod) configMap(ctx context.Context, into map[string][]byte, name string, items []corev1.KeyToPath, optional *bool) error {
-	c := &corev1.ConfigMap{}
-	err := p.get(ctx, name, c)
-	if apierrors.IsNotFound(err) && optional != nil && *optional {
-		return nil
-	}
-	if err != nil {
+	c, data := &corev1.ConfigMap{}, map[string][]byte{}
+	if there, err := p.get(ctx, name, c, optional); !there {
 		return err
 	}
-	data := maps.Clone(c.BinaryData)
-	if data == nil {
-		data = map[string][]byte{}
-	}
+	maps.Copy(data, c.BinaryData)
 	for key, text := range c.Data {
 		data[key] = []byte(text)
 	}
@@ -160,7 +155,7 @@ func project(into, data map[string][]byte, items []corev1.KeyToPath, optional *b
 	}
 	for _, item := range items {
 		value, there := data[item.Key]
-		if !there && (optional == nil || !*optional) {
+		if !there && !ptr.Deref(optional, false) {
 			return fmt.Errorf("references non-existent key %q", item.Key)
 		}
 		into[item.Path] = value

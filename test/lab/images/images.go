@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -23,6 +24,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 
 	"yunion.io/x/ocadm/internal/exec"
+	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/test/lab/binaries"
 	"yunion.io/x/ocadm/test/lab/cache"
 	"yunion.io/x/ocadm/test/lab/debian"
@@ -71,12 +73,7 @@ func All(ctx context.Context, o Options) ([]Named, error) {
 	if err := addArchives(o, made); err != nil {
 		return nil, err
 	}
-	var list []Named
-	for name, img := range made {
-		list = append(list, Named{name, img})
-	}
-	slices.SortFunc(list, func(a, b Named) int { return strings.Compare(a.Name, b.Name) })
-	return list, nil
+	return lists.Map(slices.Sorted(maps.Keys(made)), func(name string) Named { return Named{name, made[name]} }), nil
 }
 
 // builder makes each base layer once.

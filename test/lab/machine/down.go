@@ -90,12 +90,12 @@ func DownAll(ctx context.Context, logf cache.Logf) error {
 	if os.Geteuid() != 0 {
 		return ErrNotRoot
 	}
-	files, err := filepath.Glob(filepath.Join(stateRoot(), "*", "lab.json"))
+	labs, err := labNames()
 	if err != nil {
-		return fmt.Errorf("listing the labs: %w", err)
+		return err
 	}
-	for _, f := range files {
-		if err := Down(ctx, filepath.Base(filepath.Dir(f)), logf); err != nil {
+	for _, name := range labs {
+		if err := Down(ctx, name, logf); err != nil {
 			return err
 		}
 	}
@@ -140,25 +140,13 @@ func networkResidue(l Layout) (links, namespaces []string, err error) {
 		return nil, nil, fmt.Errorf("listing the links: %w", err)
 	}
 	cable := regexp.MustCompile(`^ocl` + strconv.Itoa(l.Index) + `n\d+$`)
-	for _, link := range all {
-		if name := link.Attrs().Name; cable.MatchString(name) {
-			links = append(links, name)
-		}
-	}
-	for _, link := range all {
-		if link.Attrs().Name == l.Bridge() {
-			links = append(links, l.Bridge())
-		}
-	}
+	present := lists.Map(all, func(link netlink.Link) string { return link.Attrs().Name })
+	links = append(lists.Filter(present, cable.MatchString), lists.Filter(present, func(name string) bool { return name == l.Bridge() })...)
 	entries, err := os.ReadDir("/run/netns")
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, nil, fmt.Errorf("listing the network namespaces: %w", err)
 	}
-	for _, e := range entries {
-		if strings.HasPrefix(e.Name(), l.Bridge()+"-") {
-			namespaces = append(namespaces, e.Name())
-		}
-	}
+	namespaces = lists.Pick(entries, func(e os.DirEntry) (string, bool) { return e.Name(), strings.HasPrefix(e.Name(), l.Bridge()+"-") })
 	return links, namespaces, nil
 }
 
@@ -220,19 +208,13 @@ func (l *Lab) Residue() ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	for _, pid := range processesIn(groups) {
-		left = append(left, fmt.Sprintf("process %d", pid))
-	}
-	left = append(left, named("control group", groups)...)
+	left = slices.Concat(left, named("process", lists.Map(processesIn(groups), strconv.Itoa)), named("control group", groups))
 	for _, dir := range []string{l.Dir, l.RunDir} {
 		mounted, err := mountsBelow(dir)
 		if err != nil {
 			return nil, err
 		}
-		left = append(left, named("mount", mounted)...)
-		if _, err := os.Stat(dir); err == nil {
-			left = append(left, "directory "+dir)
-		}
+		left = append(left, directory(dir, mounted)...)
 	}
 	return left, nil
 }
@@ -252,11 +234,14 @@ func residue() ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	for _, path := range mounted {
-		left = append(left, "mount "+path)
+	return append(left, directory(stateRoot(), mounted)...), nil
+}
+
+// directory describes what exists of a directory with these mounts.
+func directory(dir string, mounted []string) []string {
+	left := lists.Map(mounted, func(path string) string { return "mount " + path })
+	if _, err := os.Stat(dir); err == nil {
+		left = append(left, "directory "+dir)
 	}
-	if _, err := os.Stat(stateRoot()); err == nil {
-		left = append(left, "directory "+stateRoot())
-	}
-	return left, nil
+	return left
 }

@@ -17,6 +17,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"yunion.io/x/ocadm/internal/disk"
 	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/test/lab/cache"
 	"yunion.io/x/ocadm/test/lab/debian"
@@ -212,28 +213,33 @@ func (l *Lab) writeState() error {
 		return fmt.Errorf("creating the lab's directory: %w", err)
 	}
 	b, err := json.Marshal(l.state)
+	if err == nil {
+		err = disk.Replace(l.stateFile(), b)
+	}
 	if err != nil {
-		return fmt.Errorf("describing the lab: %w", err)
-	}
-	tmp := l.stateFile() + ".new"
-	if err := os.WriteFile(tmp, b, 0o644); err != nil { //nolint:gosec // not secret, and other users may read it
-		return fmt.Errorf("writing the lab's state: %w", err)
-	}
-	if err := os.Rename(tmp, l.stateFile()); err != nil {
 		return fmt.Errorf("writing the lab's state: %w", err)
 	}
 	return nil
 }
 
-// takenIndexes returns the indexes of existing labs, and of leftovers whose state was lost.
-func takenIndexes() ([]int, error) {
-	files, err := filepath.Glob(filepath.Join(stateRoot(), "*", "lab.json"))
+// labNames returns the names of the existing labs.
+func labNames() ([]string, error) {
+	files, err := filepath.Glob(newLayout("*", 0).stateFile())
 	if err != nil {
 		return nil, fmt.Errorf("listing the labs: %w", err)
 	}
+	return lists.Map(files, func(file string) string { return filepath.Base(filepath.Dir(file)) }), nil
+}
+
+// takenIndexes returns the indexes of existing labs, and of leftovers whose state was lost.
+func takenIndexes() ([]int, error) {
+	labs, err := labNames()
+	if err != nil {
+		return nil, err
+	}
 	var taken []int
-	for _, f := range files {
-		lab, err := Open(filepath.Base(filepath.Dir(f)), nil)
+	for _, name := range labs {
+		lab, err := Open(name, nil)
 		if err != nil {
 			return nil, err
 		}

@@ -53,7 +53,7 @@ func spec(c container) *specs.Spec {
 			},
 			Resources: &specs.LinuxResources{Devices: []specs.LinuxDeviceCgroup{{Allow: true, Access: "rwm"}}},
 			// The kubelet reads the kernel's messages.
-			Devices: []specs.LinuxDevice{{Path: "/dev/kmsg", Type: "c", Major: 1, Minor: 11, FileMode: mode(0o644)}},
+			Devices: []specs.LinuxDevice{{Path: "/dev/kmsg", Type: "c", Major: 1, Minor: 11, FileMode: new(os.FileMode(0o644))}},
 		},
 	}
 }
@@ -80,8 +80,6 @@ func mounts(binds []bind) []specs.Mount {
 	}
 	return list
 }
-
-func mode(m os.FileMode) *os.FileMode { return &m }
 
 // capabilityNames are the kernel's capabilities, by number.
 var capabilityNames = []string{
