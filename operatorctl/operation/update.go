@@ -19,23 +19,21 @@ import (
 
 // update moves a cloud to another version, or to what the operator renders now, in waves.
 func update(order []v1alpha1.Wave) Action {
-	a := Action{
+	return Action{
 		Name: v1alpha1.ActionUpdate, Short: "Move the cloud to another release in waves, and back if one fails", Timeout: moveTimeout, Clean: cleanPull,
-		Steps: []Step{whenCalm(checks()), pull(pullRendered, remedyUpdate), hold(order), save(), next(updatePatch)},
+		Steps:  append([]Step{whenCalm(checks()), pull(pullRendered, remedyUpdate), hold(order), save(), next(updatePatch)}, forward(order)...),
+		Revert: reverse(order),
 	}
-	a.Steps, a.Revert = append(a.Steps, forward(order)...), reverse(order)
-	return a
 }
 
 // rollback moves a cloud back to an earlier release, the last wave first.
 func rollback(order []v1alpha1.Wave) Action {
 	slices.Reverse(order)
-	a := Action{
+	return Action{
 		Name: v1alpha1.ActionRollback, Short: "Move the cloud back to an earlier release in waves", Timeout: moveTimeout, Clean: cleanPull,
-		Steps: []Step{checkRollback(), pull(pullKept, remedyRollback), hold(order), save(), next(rollbackPatch), bringForward()},
+		Steps:  append([]Step{checkRollback(), pull(pullKept, remedyRollback), hold(order), save(), next(rollbackPatch), bringForward()}, forward(order)...),
+		Revert: reverse(order),
 	}
-	a.Steps, a.Revert = append(a.Steps, forward(order)...), reverse(order)
-	return a
 }
 
 func forward(order []v1alpha1.Wave) (out []Step) {

@@ -6,6 +6,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -33,11 +34,7 @@ func run(ctx context.Context, manager, kubelet bool) (err error) {
 	if err != nil {
 		return err
 	}
-	defer func() {
-		if closeErr := c.Close(); err == nil {
-			err = closeErr
-		}
-	}()
+	defer func() { err = errors.Join(err, c.Close()) }()
 	kinds := harness.Workloads
 	if manager {
 		kinds = []string{"Pod"}

@@ -7,11 +7,8 @@ import (
 	"bytes"
 	"compress/gzip"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path"
 	"path/filepath"
@@ -19,6 +16,7 @@ import (
 	"strings"
 
 	"yunion.io/x/ocadm/internal/artifacts"
+	"yunion.io/x/ocadm/internal/fetch"
 	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/internal/version"
 	"yunion.io/x/ocadm/test/lab/cache"
@@ -51,7 +49,7 @@ func Release(ctx context.Context, dir string, logf cache.Logf) (Downloads, error
 				return d, fmt.Errorf("packing %s: %w", a.Name, err)
 			}
 		}
-		digest, err := sum(file)
+		digest, err := fetch.Digest(file)
 		if err != nil {
 			return d, fmt.Errorf("reading %s: %w", a.Name, err)
 		}
@@ -110,14 +108,4 @@ func archive(to string, a artifacts.Artifact, sources map[string]string) (_ stri
 		}
 	}
 	return to, errors.Join(t.Close(), z.Close())
-}
-
-func sum(file string) (string, error) {
-	f, err := os.Open(file)
-	if err != nil {
-		return "", err
-	}
-	h := sha256.New()
-	_, err = io.Copy(h, f)
-	return hex.EncodeToString(h.Sum(nil)), errors.Join(err, f.Close())
 }

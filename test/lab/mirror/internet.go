@@ -4,6 +4,7 @@ package mirror
 
 import (
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"io"
 	"log"
@@ -16,6 +17,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/internal/pki"
 )
 
@@ -80,12 +82,7 @@ func (i *Internet) certificate() (*tls.Config, error) {
 
 // Close stops serving.
 func (i *Internet) Close() error {
-	for _, s := range i.http {
-		if err := s.Close(); err != nil {
-			return err
-		}
-	}
-	return nil
+	return errors.Join(lists.Map(i.http, (*http.Server).Close)...)
 }
 
 // Connections returns the number of connections, whatever their result.
