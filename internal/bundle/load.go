@@ -17,6 +17,8 @@ import (
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/types"
+
+	"yunion.io/x/ocadm/internal/lists"
 )
 
 // load reads the index and every manifest in it: those of the platforms first, because they name the bundle that this one continues.
@@ -208,10 +210,7 @@ func (b *Bundle) loadImage(p *platform, d v1.Descriptor) error {
 		return err
 	}
 	img := image{manifest: d, blobs: append([]v1.Descriptor{m.Config}, m.Layers...)}
-	size := d.Size
-	for _, l := range img.blobs {
-		size += l.Size
-	}
+	size := d.Size + lists.Sum(img.blobs, func(b v1.Descriptor) int64 { return b.Size })
 	p.images[name] = img
 	p.contents.Images = append(p.contents.Images, ImageInfo{Name: name, Digest: d.Digest.String(), Size: size})
 	return nil

@@ -159,12 +159,8 @@ func Named(name string, d v1.Descriptor) v1.Descriptor {
 
 // ImagesSize returns how many bytes of blobs WriteImages writes for these images.
 func (b *Bundle) ImagesSize(names []string) int64 {
-	var size int64
 	_, digests := b.pick(names)
-	for _, h := range digests {
-		size += b.blobs[h].size
-	}
-	return size
+	return lists.Sum(digests, func(h v1.Hash) int64 { return b.blobs[h].size })
 }
 
 // Image returns an image's manifest, and its config and layers, or nothing if the bundle does not have it.

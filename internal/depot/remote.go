@@ -169,10 +169,7 @@ func (r *Remote) Archive(ctx context.Context, names []string) (size int64, write
 		blobs = append(append(blobs, d, m.Config), m.Layers...)
 	}
 	blobs = distinct(blobs)
-	for _, b := range blobs {
-		size += b.Size
-	}
-	return size, func(w io.Writer) error {
+	return lists.Sum(blobs, func(b v1.Descriptor) int64 { return b.Size }), func(w io.Writer) error {
 		return bundle.WriteLayout(w, index, blobs, func(w io.Writer, h v1.Hash) error {
 			err := r.client.Blob(ctx, h, w, func(int64) {})
 			if errors.Is(err, io.ErrClosedPipe) { // the reader stopped early

@@ -62,6 +62,14 @@ func Count[S ~[]E, E any](all S, is func(E) bool) (n int) {
 	return n
 }
 
+// Sum returns the sum of f of each element.
+func Sum[S ~[]E, E any, N int | int64 | float64](all S, f func(E) N) (sum N) {
+	for _, e := range all {
+		sum += f(e)
+	}
+	return sum
+}
+
 // First returns the first element for which is returns true, otherwise the zero value.
 func First[S ~[]E, E any](all S, is func(E) bool) (first E) {
 	if i := slices.IndexFunc(all, is); i >= 0 {

@@ -34,6 +34,9 @@ func TestLists(t *testing.T) {
 	if got := lists.Count(all, odd); got != 2 {
 		t.Errorf("Count: %d", got)
 	}
+	if got := lists.Sum(all, func(n int) float64 { return float64(n) / 2 }); got != 3 {
+		t.Errorf("Sum: %v", got)
+	}
 	if first, none := lists.First(all, odd), lists.First(all, func(n int) bool { return n > 3 }); first != 3 || none != 0 {
 		t.Errorf("First: %d, %d", first, none)
 	}

@@ -25,6 +25,7 @@ import (
 	"golang.org/x/crypto/x509roots/fallback/bundle"
 
 	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/lists"
 )
 
 // CodePack is the finding code of a program that cannot be packed.
@@ -77,11 +78,7 @@ func Size(img v1.Image) (int64, error) {
 	if err != nil {
 		return 0, err
 	}
-	size := m.Config.Size
-	for _, l := range m.Layers {
-		size += l.Size
-	}
-	return size, nil
+	return m.Config.Size + lists.Sum(m.Layers, func(l v1.Descriptor) int64 { return l.Size }), nil
 }
 
 func architecture(program []byte) (string, error) {

@@ -14,6 +14,7 @@ import (
 
 	"sigs.k8s.io/yaml"
 
+	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/templates/services"
 )
 
@@ -124,11 +125,7 @@ func (f file) table() (t Table) {
 
 // Grants returns the total number of policies of the roles.
 func (t Table) Grants() int {
-	n := 0
-	for _, r := range t.Roles {
-		n += len(r.Policies)
-	}
-	return n
+	return lists.Sum(t.Roles, func(r Role) int { return len(r.Policies) })
 }
 
 // expand returns the policies of a definition: each scope, from the widest to its own, times each level.

@@ -66,10 +66,7 @@ func Look(ctx context.Context, h *host.Host) (Status, error) {
 	if err != nil {
 		return out, err
 	}
-	out.Snapshots.Count = len(list)
-	for _, s := range list {
-		out.Snapshots.Bytes += s.Size
-	}
+	out.Snapshots.Count, out.Snapshots.Bytes = len(list), lists.Sum(list, func(s snapshot.Info) int64 { return s.Size })
 	if len(list) > 0 {
 		out.Snapshots.Last = &list[0]
 	}

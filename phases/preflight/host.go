@@ -185,9 +185,7 @@ func checkDisk(ctx context.Context, m *machine) []finding.Finding {
 	}
 	if m.controlPlane() && m.h.Config.Node.Depot != config.None {
 		// The depot stores the bundle's contents, and stops before less than its reserve is left.
-		need := uint64(depotphase.Reserve)
-		need += m.bundleSize(ctx)
-		demands = append(demands, demand{depot.DefaultDir, need})
+		demands = append(demands, demand{depot.DefaultDir, depotphase.Reserve + m.bundleSize(ctx)})
 	}
 	if m.joined() || len(m.h.Ledger.Created(host.KindImage)) > 0 {
 		return nil // images and data now use that space, also those of an interrupted run; the kubelet watches the rest

@@ -16,6 +16,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"yunion.io/x/ocadm/internal/bundle"
 	"yunion.io/x/ocadm/internal/disk"
 	"yunion.io/x/ocadm/internal/etcd/snapshot"
 	"yunion.io/x/ocadm/internal/finding"
@@ -75,10 +76,7 @@ func needed(ctx context.Context, h *host.Host) (int64, error) {
 	if err != nil {
 		return 0, err
 	}
-	n := reserve + 3*h.Bundle.ImagesSize(images)
-	for _, f := range h.Bundle.Contents().Files {
-		n += f.Size
-	}
+	n := reserve + 3*h.Bundle.ImagesSize(images) + lists.Sum(h.Bundle.Contents().Files, func(f bundle.FileInfo) int64 { return f.Size })
 	if !depot.Has(h) {
 		return n, nil
 	}

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 
+	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/test/env"
 	"yunion.io/x/ocadm/test/integration/harness"
 )
@@ -82,9 +83,7 @@ func (b *bench) fill(e *env.Env, p *process) (one int64, objects int) {
 		e.UntilReady()
 	}
 	took := time.Since(began)
-	for _, e := range all {
-		objects += b.pods(e)
-	}
+	objects = lists.Sum(all, b.pods)
 	b.add(row{ID: "–", Metric: fmt.Sprintf("%d clouds created at once, until all are ready", b.options.clouds-1), Goal: "–",
 		Result: fmt.Sprintf("%s, %.0f objects/s", short(took), float64(objects)/took.Seconds())})
 	p.untilQuiet(-1)

@@ -68,11 +68,7 @@ func onMachine(ctx context.Context, ocadm, bundle, name string, walk func(*scena
 	if werr != nil {
 		return 0, werr
 	}
-	var total float64
-	for _, s := range sc.Times {
-		total += s.Took.Seconds()
-	}
-	return total, nil
+	return lists.Sum(sc.Times, func(s scenario.Step) float64 { return s.Took.Seconds() }), nil
 }
 
 func list(v []float64) string {

@@ -103,11 +103,7 @@ func (g *gathering) podsToRead() []int {
 }
 
 func (g *gathering) logsOf(pods []int) int {
-	n := 0
-	for _, i := range pods {
-		n += len(starts(&g.s.Pods[i]))
-	}
-	return n
+	return lists.Sum(pods, func(i int) int { return len(starts(&g.s.Pods[i])) })
 }
 
 // starts returns the logs that the containers of a pod have: those of the current and of the previous run.
