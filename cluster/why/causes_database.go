@@ -16,7 +16,7 @@ func databaseCauses() []Cause {
 			Why: "it does not run, or a firewall or a wrong address prevents the nodes from reaching it",
 			Next: "kubectl -n ${namespace} get oc ${cloud} -o jsonpath='{.spec.mysql.host}:{.spec.mysql.port}'; from a node: timeout 3 bash -c '</dev/tcp/HOST/3306' && echo reachable; " +
 				"the embedded one: kubectl -n ${namespace} get pods,svc -l app=ocadm-mysql; its HOST is the CLUSTER-IP",
-			Says: regexp.MustCompile(`connection refused|i/o timeout|no route to host|network is unreachable|deadline exceeded|invalid connection|bad connection|driver: bad`),
+			Says: regexp.MustCompile(`connection refused|i/o timeout|no route to host|network is unreachable|deadline exceeded|(invalid|bad) connection|driver: bad|WSREP has not`),
 			Of:   aboutDatabase},
 		{ID: "database-password", Code: "OCA-6002", Layer: Database, On: string(database), Title: "The database server refuses the administrator's account",
 			Why:  "the password in the Secret does not match the account, or the account is not allowed to log in from here",

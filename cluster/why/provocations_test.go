@@ -172,6 +172,9 @@ func others() []provocation {
 		{"database-unreachable", func(s *Snapshot) {
 			s.effect("region", "database/region: connecting to 10.0.0.5:3306: dial tcp 10.0.0.5:3306: connect: connection refused")
 		}},
+		{"database-unreachable", func(s *Snapshot) {
+			s.effect("region", "database/region: connecting on 10.0.0.5:3306: WSREP has not yet prepared node for application use (1047)")
+		}},
 		{"database-password", func(s *Snapshot) {
 			s.effect("region", "database/region: Error 1045 (28000): Access denied for user 'root'@'10.0.0.1' (using password: YES)")
 		}},

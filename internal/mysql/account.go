@@ -237,18 +237,10 @@ func (a *Admin) ensureGrants(ctx context.Context, snap *Snapshot, acc Account, o
 
 // hasAll reports whether one of the grants (as SHOW GRANTS prints them) covers all privileges on one of the quoted databases, or on all databases.
 func hasAll(grants []string, databases ...string) bool {
-	for _, g := range grants {
-		rest, ok := strings.CutPrefix(g, "GRANT ALL PRIVILEGES ON ")
-		if !ok {
-			continue
-		}
-		for _, d := range append(databases, "*") {
-			if strings.HasPrefix(rest, d+".* TO ") {
-				return true
-			}
-		}
-	}
-	return false
+	return slices.ContainsFunc(grants, func(g string) bool {
+		rest, all := strings.CutPrefix(g, "GRANT ALL PRIVILEGES ON ")
+		return all && slices.ContainsFunc(append(databases, "*"), func(d string) bool { return strings.HasPrefix(rest, d+".* TO ") })
+	})
 }
 
 // VerifyAccount logs in as the account, and into its database if it names one. It writes nothing.

@@ -97,11 +97,7 @@ func ClassOf(err error) Class {
 
 // IsUnavailable reports whether a later attempt may succeed without a change to the accounts.
 func IsUnavailable(err error) bool {
-	switch ClassOf(err) {
-	case Unreachable, TooManyConnections, ReadOnly:
-		return true
-	}
-	return false
+	return slices.Contains([]Class{Unreachable, TooManyConnections, ReadOnly}, ClassOf(err))
 }
 
 // IsDenied reports whether the server refuses the administrator's login. Nothing works until the account is fixed.
@@ -124,6 +120,9 @@ func (e *Error) Remedy() string {
 	}
 	switch e.Class {
 	case Unreachable:
+		if e.Number != 0 {
+			return "wait until the server is ready, or use another member of its cluster; its log shows what it waits for"
+		}
 		host, port, _ := net.SplitHostPort(e.Server)
 		if name, namespace, _ := strings.Cut(strings.TrimSuffix(host, ".svc"), "."); strings.HasSuffix(host, ".svc") { // no machine resolves it
 			return fmt.Sprintf("check that the Service has endpoints: kubectl -n %s describe service %s", namespace, name)
@@ -237,6 +236,7 @@ func serverDetail(my *driverpkg.MySQLError) string {
 var classes = map[uint16]Class{
 	1045: AccessDenied, 1698: AccessDenied, 1130: HostNotAllowed, 1129: HostBlocked, 3118: AccountLocked, 4151: AccountLocked,
 	1820: PasswordExpired, 1862: PasswordExpired, 1040: TooManyConnections, 1203: TooManyConnections, 1226: TooManyConnections,
+	1047: Unreachable, 1053: Unreachable, // a member of a Galera cluster that is not ready, a server that stops
 	1836: ReadOnly, 1819: WeakPassword, 3159: TLSFailed, 1759: TLSFailed,
 	1021: Full, 1114: Full, // the disk, or the tablespace
 	1115: NoCollation, 1273: NoCollation, 1153: TooLong,
@@ -264,13 +264,10 @@ func networkClass(err error) (Class, string) {
 	if errors.Is(err, context.Canceled) {
 		return Canceled, "canceled"
 	}
-	if _, ok := errors.AsType[*tls.CertificateVerificationError](err); ok || errors.Is(err, driverpkg.ErrNoTLS) {
-		return TLSFailed, err.Error()
-	}
-	if _, ok := errors.AsType[tls.RecordHeaderError](err); ok {
-		return TLSFailed, err.Error()
-	}
-	if _, ok := errors.AsType[tls.AlertError](err); ok {
+	_, untrusted := errors.AsType[*tls.CertificateVerificationError](err)
+	_, plain := errors.AsType[tls.RecordHeaderError](err)
+	_, alert := errors.AsType[tls.AlertError](err)
+	if untrusted || plain || alert || errors.Is(err, driverpkg.ErrNoTLS) {
 		return TLSFailed, err.Error()
 	}
 	for _, e := range []error{driverpkg.ErrNativePassword, driverpkg.ErrOldPassword, driverpkg.ErrCleartextPassword, driverpkg.ErrUnknownPlugin} {

@@ -43,6 +43,8 @@ func TestServerErrors(t *testing.T) {
 		{1030, "Got error 28 \"No space left on device\" from storage engine InnoDB", "", Full, "", "make room"},
 		{1153, "Got a packet bigger than 'max_allowed_packet' bytes", "", TooLong, "", "SET GLOBAL max_allowed_packet"},
 		{1819, "Your password does not satisfy the current policy requirements", "", WeakPassword, "", "validate_password"},
+		{1047, "WSREP has not yet prepared node for application use", "", Unreachable, "", "wait until the server is ready"},
+		{1053, "Server shutdown in progress", "", Unreachable, "", "wait until the server is ready"},
 		{1040, "Too many connections", "", TooManyConnections, "", "max_connections"},
 		{1862, "Your password has expired", "", PasswordExpired, "", "ALTER USER 'root'@'%'"},
 		{4151, "Access denied, this account is locked", "", AccountLocked, "", "ACCOUNT UNLOCK"},

@@ -100,8 +100,7 @@ func (f forbearance) over(since time.Time) bool {
 func (r *Run) reach(ctx context.Context, connect func() error) error {
 	for {
 		err := connect()
-		var e *mysql.Error
-		if err == nil || !errors.As(err, &e) || e.Class != mysql.Unreachable || !time.Now().Before(r.lenient()) {
+		if mysql.ClassOf(err) != mysql.Unreachable || !time.Now().Before(r.lenient()) {
 			return err
 		}
 		if wait.Sleep(ctx, tick) != nil {
