@@ -72,12 +72,14 @@ func (h History) String() string {
 }
 
 // With returns the history with another record, which replaces an earlier one of the same file. It always keeps the record that is the latest proven
-// one as of now.
+// one as of now, and others beside those from a clock that was ahead.
 func (h History) With(r Record, now time.Time) History {
 	out := append(History{r}, slices.DeleteFunc(slices.Clone(h), func(old Record) bool {
 		return old.Name == r.Name && old.Place == r.Place && (r.Name != "" || old.Time.Equal(r.Time))
 	})...)
 	slices.SortStableFunc(out, func(a, b Record) int { return b.Time.Compare(a.Time) })
+	early := len(out) - len(out.Until(now)) // they come first
+	out = out[max(0, min(len(out)-historyLimit, early-historyLimit/2)):]
 	if len(out) <= historyLimit {
 		return out
 	}

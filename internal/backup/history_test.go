@@ -38,3 +38,18 @@ func TestHistory(t *testing.T) {
 		t.Error("no error")
 	}
 }
+
+// However many records a clock that was ahead has left, an attempt is recorded.
+func TestHistoryAfterClockWasAhead(t *testing.T) {
+	now := time.Date(2026, 11, 1, 0, 0, 0, 0, time.UTC)
+	var h History
+	for n := range historyLimit {
+		h = h.With(Record{Time: now.AddDate(1, 0, n), Error: "ahead"}, now.AddDate(1, 0, n))
+	}
+	for n := range 2 {
+		h = h.With(Record{Time: now.AddDate(0, 0, n), Error: "no room"}, now.AddDate(0, 0, n))
+	}
+	if known := h.Until(now.AddDate(0, 0, 1)); len(h) != historyLimit || len(known) != 2 || h[0].Error != "ahead" {
+		t.Errorf("%d of %d", len(known), len(h))
+	}
+}
