@@ -270,7 +270,7 @@ func TestRestartedPodsAreNew(t *testing.T) {
 			Spec: corev1.PodSpec{Volumes: []corev1.Volume{{VolumeSource: corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{LocalObjectReference: corev1.LocalObjectReference{Name: rootMap}}}}}}}
 	}
 	k := fake.NewClientBuilder().WithObjects(pod("before", "", at.Add(-time.Hour)), pod("of-the-stage-before", "7-trust", at.Add(-time.Hour)),
-		pod("restarted", "7-drop", at.Add(-5*time.Second)), pod("after", "", at.Add(time.Second))).Build()
+		pod("restarted", "7-drop", at.Add(-5*time.Second)), pod("after", "", at.Add(time.Second)), pod("of-a-clock-ahead", "", at.Add(time.Hour)), pod("restarted-ahead", "7-drop", at.Add(time.Hour))).Build()
 	n := &Rotation{Record: &Record{ID: "7", Published: map[Stage]time.Time{Drop: at}}}
 	old, err := n.oldPods(t.Context(), k, Drop)
 	var names []string
@@ -278,7 +278,7 @@ func TestRestartedPodsAreNew(t *testing.T) {
 		names = append(names, p.Name)
 	}
 	slices.Sort(names)
-	if err != nil || !slices.Equal(names, []string{"before", "of-the-stage-before"}) {
+	if err != nil || !slices.Equal(names, []string{"before", "of-a-clock-ahead", "of-the-stage-before"}) {
 		t.Errorf("%v, %v", names, err)
 	}
 }

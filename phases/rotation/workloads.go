@@ -111,8 +111,9 @@ func (n *Rotation) oldPods(ctx context.Context, c client.Reader, stage Stage) ([
 		return nil, fmt.Errorf("listing pods: %w", err)
 	}
 	return slices.DeleteFunc(pods.Items, func(p corev1.Pod) bool {
-		// A pod of a restarted template is new even if the clock that dated it is behind this one.
-		return kube.PodEnded(&p) || !usesAPI(&p) || mark != "" && p.Annotations[restarted] == mark || !p.CreationTimestamp.Time.Before(at.Truncate(time.Second))
+		// A pod of a restarted template is new even if the clock that dated it is behind this one. Another one that a clock ahead has dated is of unknown age.
+		created := p.CreationTimestamp.Time
+		return kube.PodEnded(&p) || !usesAPI(&p) || mark != "" && p.Annotations[restarted] == mark || !created.Before(at.Truncate(time.Second)) && !kube.Ahead(created, time.Now())
 	}), nil
 }
 
