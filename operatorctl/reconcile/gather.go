@@ -130,8 +130,11 @@ func sameServer(a, b *v1alpha1.OnecloudCluster, x, y v1alpha1.DatabaseServer, us
 	return x.Host != "" && x.Host == y.Host && cmp.Or(x.Port, usual) == cmp.Or(y.Port, usual) && (a.Namespace == b.Namespace || strings.ContainsAny(x.Host, ".:"))
 }
 
+// older reports whether a cloud came before another one. A cloud without a release has not used its server yet; a creation time may be of a clock that was
+// ahead.
 func older(a, b *v1alpha1.OnecloudCluster) bool {
-	return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Namespace+"/"+a.Name, b.Namespace+"/"+b.Name)) < 0
+	used := min(1, b.Status.Release.Revision) - min(1, a.Status.Release.Revision)
+	return cmp.Or(used, a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Namespace+"/"+a.Name, b.Namespace+"/"+b.Name)) < 0
 }
 
 // list reads the objects of a cloud from the cache. It returns a *staleCache error while the cache does not show our own writes.

@@ -41,6 +41,22 @@ func TestSecondCloudOnADatabaseServerIsRefused(t *testing.T) {
 	}
 }
 
+// A clock that was ahead when the first cloud was created does not make the second one its predecessor.
+func TestFirstCloudOfAClockAhead(t *testing.T) {
+	first, second := newCloud(), newCloud()
+	first.CreationTimestamp, second.CreationTimestamp = metav1.NewTime(b0.Add(8*time.Hour)), metav1.NewTime(b0)
+	second.Namespace, second.UID = "other", "another"
+	b := newBench(t, interceptor.Funcs{}, first)
+	b.reconcile()
+	require.NoError(t, b.api.Create(t.Context(), second))
+	b.reconcile() // fails if it is refused
+	req := request()
+	req.Namespace = "other"
+	if _, err := b.r.Reconcile(t.Context(), req); err == nil || !strings.Contains(err.Error(), "onecloud/default") {
+		t.Fatal(err)
+	}
+}
+
 // The same applies to ClickHouse; a name without a dot is a different server in another namespace.
 func TestSecondCloudOnAClickHouseServerIsRefused(t *testing.T) {
 	for host, shared := range map[string]bool{"ch.example.com": true, "columns": false} {
