@@ -64,17 +64,17 @@ func (r reader) gatherOf(ctx context.Context, m *cloud, cr *v1alpha1.OnecloudClu
 	if s.Live, err = r.list(ctx, s.Cloud); err != nil {
 		return s, err
 	}
-	if s.Paused.all || !s.Cloud.DeletionTimestamp.IsZero() {
+	if !s.Cloud.DeletionTimestamp.IsZero() {
 		return s, nil
+	}
+	running, failed, err := r.rollout(ctx, cr)
+	s.Releases.failed, s.Releases.cannotMove = failed, !r.operations
+	if err != nil || s.Paused.all {
+		return s, err
 	}
 	if err := r.ownDatabase(ctx, s.Cloud); err != nil {
 		return s, err
 	}
-	running, failed, err := r.rollout(ctx, cr)
-	if err != nil {
-		return s, err
-	}
-	s.Releases.failed, s.Releases.cannotMove = failed, !r.operations
 	kept, newest := releasesOf(s)
 	if err := r.releaseKept(ctx, s, newest, running); err != nil {
 		return s, err

@@ -111,6 +111,26 @@ func TestConditionsOfPausedCloud(t *testing.T) {
 	}
 }
 
+// The update of a paused cloud is refused: its condition says so at once, until the operation is deleted.
+func TestUpdateOfPausedCloudIsRefused(t *testing.T) {
+	b := newBench(t, interceptor.Funcs{}, newCloud())
+	b.r.reads.operations = true
+	b.edit(`{"metadata":{"annotations":{"onecloud.yunion.io/paused":"true"}}}`)
+	o := &v1alpha1.OnecloudOperation{Spec: v1alpha1.OnecloudOperationSpec{Cloud: "default", Action: v1alpha1.ActionUpdate}}
+	o.Namespace, o.Name, o.Status.Phase = cloudKey.Namespace, "update-1", v1alpha1.OperationFailed
+	o.Status.Findings = []v1alpha1.OperationFinding{{Code: "OCA-7022", What: "The cloud is paused", Remedy: "ocadm cluster start"}}
+	require.NoError(t, b.api.Create(t.Context(), o))
+	b.reconcile()
+	if says := status.Message(b.cloud().Status.Conditions, v1alpha1.ConditionUpdateFailed); !strings.Contains(says, "OCA-7022") {
+		t.Errorf("%q", says)
+	}
+	require.NoError(t, b.api.Delete(t.Context(), o))
+	b.reconcile()
+	if says := status.Message(b.cloud().Status.Conditions, v1alpha1.ConditionUpdateFailed); says != "" {
+		t.Error(says)
+	}
+}
+
 // A workload that is deleted while its cloud is paused does not run, although nothing creates it again.
 func TestWorkloadDeletedWhilePaused(t *testing.T) {
 	b := newBench(t, interceptor.Funcs{}, newCloud())

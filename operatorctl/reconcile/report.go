@@ -64,7 +64,6 @@ func conditions(s State, d *Desired, out *status.Cloud) {
 	if s.Releases.waiting != "" {
 		out.VersionWaits(s.Releases.waiting, s.Releases.current.Version, s.Releases.cannotMove)
 	}
-	out.UpdateFailed(s.Releases.failed)
 	out.HighlyAvailable(d.Cluster, s.Live.nodes, s.Live.pods)
 	surroundings(s, out)
 	out.Ignored(ignored(s, d))
@@ -79,6 +78,7 @@ func conditions(s State, d *Desired, out *status.Cloud) {
 
 // surroundings sets the conditions that depend on nothing that the operator does, so that they hold for a paused cloud, too.
 func surroundings(s State, out *status.Cloud) {
+	out.UpdateFailed(s.Releases.failed) // an update of a paused cloud is refused
 	out.NodesReady(s.Live.nodes, s.Live.pods)
 	out.DatabaseRedundant(s.Cloud.Spec.MySQL.Host, s.Live.redundancy)
 	var reports map[string]certreport.Report
