@@ -171,7 +171,11 @@ func checkRollback() Step {
 			if err != nil {
 				return err
 			}
-			plan := planOf(cloud, to, passed)
+			patch, _, err := patchTo(cloud, to)
+			if err != nil {
+				return err
+			}
+			plan := planOf(cloud, to, passed, patch)
 			report.Info("%s", strings.Join(plan, "; "))
 			lines, list := migratedSince(ctx, r, cloud, to)
 			f.server, f.images = serverOf(ctx, r, cloud, savedSet(to.Revision)), to.Version != cloud.Status.Release.Version

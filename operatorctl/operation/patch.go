@@ -20,15 +20,14 @@ import (
 
 // place returns the fields of a spec that say where a cloud and its servers are, and which secrets it uses for them. A rollback keeps them: an earlier
 // database server would be rejected, an earlier password would be wrong, and nothing answers at an address from before "ocadm move". It also keeps fields
-// that cannot change, and those that no release contains: earlier values would delete data and backups that a user has decided to keep. Another storage
-// class is another volume, without what was written since.
+// that cannot change, those that no release contains, and the whole block of the backups: earlier values would delete data and backups that a user has
+// decided to keep, or end a schedule that was set since. Another storage class is another volume, without what was written since.
 func place() [][]string {
 	return append(lists.Pick(catalog.All(), func(c component.Component) ([]string, bool) {
 		return append(c.BlockPath(), "storageClassName"), c.Storage != nil
 	}), [][]string{
-		{"region"}, {"zone"}, {"etcd", "size"}, {"deletionPolicy"}, {"backup", "keep"}, {"machines"},
+		{"region"}, {"zone"}, {"etcd", "size"}, {"deletionPolicy"}, {"backup"}, {"machines"},
 		{"loadBalancerEndpoint"}, {"mysql"}, {"clickhouse"}, {"dameng"}, {"keystone", "bootstrapPassword"},
-		{"backup", "s3"}, {"backup", "hostPath"}, {"backup", "recipients"},
 	}...)
 }
 

@@ -16,7 +16,7 @@ import (
 )
 
 // A rollback restores neither an earlier database server, nor an earlier password, nor an address that the cloud no longer has. It keeps the
-// fields that cannot change, those that protect data, and the settings of machines that join later.
+// fields that cannot change, those that protect data, the backups with their schedule, and the settings of machines that join later.
 func TestRollbackPatchKeepsPlace(t *testing.T) {
 	cloud, then := &v1alpha1.OnecloudCluster{}, &v1alpha1.OnecloudCluster{}
 	cloud.Namespace, cloud.Name = key.Namespace, key.Name
@@ -28,7 +28,9 @@ func TestRollbackPatchKeepsPlace(t *testing.T) {
 	cloud.Spec.Keystone.BootstrapPassword = "now"
 	cloud.Spec.Keystone.Disable = new(true)
 	then.Spec.Backup.HostPath, cloud.Spec.Backup.HostPath = "/then", "/now"
-	then.Spec.Backup.Schedule = "@daily"
+	cloud.Spec.Backup.Disable, cloud.Spec.Backup.Schedule = new(false), "@daily" // scheduled since: backups must not end without a word
+	cloud.Spec.Backup.NodeSelector = map[string]string{"kubernetes.io/hostname": "node2"}
+	cloud.Spec.Glance.Replicas, then.Spec.Glance.Replicas = new(int32(2)), new(int32(2))
 	cloud.Spec.Region, cloud.Spec.Zone = "region0", "zone0" // written by hand since; without them the API server refuses the spec
 	cloud.Annotations = map[string]string{v1alpha1.AnnotationEdition: "ee"}
 	cloud.Spec.Etcd.Size, then.Spec.Etcd.Size = 3, 1
@@ -50,8 +52,8 @@ func TestRollbackPatchKeepsPlace(t *testing.T) {
 		got  map[string]any
 		want string
 	}{
-		{"there", patch, `{"metadata":{"annotations":{"onecloud.yunion.io/edition":null}},"spec":{"backup":{"schedule":"@daily"},"keystone":{"disable":null},"version":"v4.0.3"}}`},
-		{"back", undo, `{"metadata":{"annotations":{"onecloud.yunion.io/edition":"ee"}},"spec":{"backup":{"schedule":null},"keystone":{"disable":true},"version":"v4.0.4"}}`},
+		{"there", patch, `{"metadata":{"annotations":{"onecloud.yunion.io/edition":null}},"spec":{"keystone":{"disable":null},"version":"v4.0.3"}}`},
+		{"back", undo, `{"metadata":{"annotations":{"onecloud.yunion.io/edition":"ee"}},"spec":{"keystone":{"disable":true},"version":"v4.0.4"}}`},
 	} {
 		got, err := json.Marshal(one.got)
 		if err != nil || string(got) != one.want {

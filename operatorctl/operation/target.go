@@ -10,10 +10,12 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/operatorctl/release"
 )
 
@@ -40,9 +42,9 @@ func choose(ctx context.Context, c client.Reader, p *v1alpha1.RollbackParameters
 			"each earlier release that is kept has the contents of the release in force, or was created by an operation that was reverted",
 			"ocadm cluster history; then choose one with --to")
 	}
+	inForce := lists.First(all, func(s release.Summary) bool { return s.Revision == cloud.Status.Release.Revision })
 	for _, o := range operations { // a command that is repeated, because its connection broke, must not return to what it left
-		if o.Spec.Action == v1alpha1.ActionRollback && o.Status.Phase == v1alpha1.OperationSucceeded && o.Status.Rollout != nil &&
-			o.Status.Rollout.To == cloud.Status.Release.Revision {
+		if o.Spec.Action == v1alpha1.ActionRollback && o.Status.Phase == v1alpha1.OperationSucceeded && o.Name == inForce.By {
 			return 0, nil, finding.New("OCA-7020", "The cloud has been rolled back, and not changed since",
 				fmt.Sprintf("operation %s rolled it back; without a revision, another rollback would move it to the contents of release %d", o.Name, revision),
 				fmt.Sprintf("ocadm cluster status; if you want that release: ocadm cluster rollback --to %d", revision))
@@ -84,21 +86,36 @@ func (r *Run) target(ctx context.Context, cloud *v1alpha1.OnecloudCluster) (*rel
 
 // kept returns an earlier release, or a finding if it is not kept.
 func kept(ctx context.Context, c client.Reader, cloud *v1alpha1.OnecloudCluster, revision int) (*release.Release, error) {
+	if revision == cloud.Status.Release.Revision {
+		return nil, finding.New("OCA-7020", "The cloud cannot roll back to that release", fmt.Sprintf("release %d is in force", revision), "ocadm cluster history")
+	}
+	out, err := ReadRelease(ctx, c, client.ObjectKeyFromObject(cloud), revision)
+	if err == nil {
+		err = out.Inputs()
+	}
+	return out, err
+}
+
+// ReadRelease returns a release of a cloud, or a finding if it is not kept.
+func ReadRelease(ctx context.Context, c client.Reader, cloud client.ObjectKey, revision int) (*release.Release, error) {
 	secret := &corev1.Secret{}
 	err := c.Get(ctx, client.ObjectKey{Namespace: cloud.Namespace, Name: release.SecretName(cloud.Name, revision)}, secret)
-	if client.IgnoreNotFound(err) != nil {
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil, finding.New("OCA-7020", fmt.Sprintf("Cloud %s has no release %d", cloud, revision), "it never existed, or is no longer kept", "ocadm cluster history")
+	case err != nil:
 		return nil, fmt.Errorf("reading release %d: %w", revision, err)
-	}
-	if err != nil || revision == cloud.Status.Release.Revision {
-		return nil, finding.New("OCA-7020", "The cloud cannot roll back to that release", fmt.Sprintf("release %d is in force, or is not kept", revision), "ocadm cluster history")
 	}
 	return release.Decode(secret)
 }
 
-// planOf describes what a rollback does, one line each.
-func planOf(cloud *v1alpha1.OnecloudCluster, to *release.Release, passed []int) []string {
+// planOf describes what a rollback with a patch of the cloud does, one line each.
+func planOf(cloud *v1alpha1.OnecloudCluster, to *release.Release, passed []int, patch map[string]any) []string {
 	in := cloud.Status.Release
 	plan := []string{fmt.Sprintf("release %d, version %s → the contents of release %d, version %s", in.Revision, in.Version, to.Revision, to.Version)}
+	if fields := changedFields(patch); fields != "" { // a user may have set them for reasons of their own
+		plan = append(plan, "sets as in that release: "+fields)
+	}
 	if len(passed) > 0 {
 		plan = append(plan, "skipped, because they have the contents of the release in force, or their operation was reverted: "+
 			strings.Trim(fmt.Sprint(passed), "[]"))

@@ -3,12 +3,16 @@
 package operation
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/internal/kube"
 	"yunion.io/x/ocadm/operatorctl/release"
 	"yunion.io/x/ocadm/test/require"
 )
@@ -86,6 +90,9 @@ func TestCheckOfRollbackNotesItsTarget(t *testing.T) {
 	if to := o.Status.Target; to == nil || to.Revision != 2 || to.Version != "v4.0.3" || o.Status.Rollout.Of != 2 {
 		t.Errorf("%+v, %+v", to, o.Status.Rollout)
 	}
+	if !slices.Contains(o.Status.Plan, "sets as in that release: spec.version: v4.0.3") {
+		t.Errorf("%q", o.Status.Plan)
+	}
 	// Repeated, it does not return to the release that it left, unless that is named.
 	f.keep(release.Summary{Revision: 3, Version: "v4.0.4"})
 	f.keep(release.Summary{Revision: o.Status.Rollout.To, Version: "v4.0.3", By: "r", Of: 2})
@@ -99,6 +106,24 @@ func TestCheckOfRollbackNotesItsTarget(t *testing.T) {
 		o.Spec.Rollback = &v1alpha1.RollbackParameters{Revision: 3}
 	})
 	f.until("named", v1alpha1.OperationSucceeded)
+}
+
+// A rollback may make a second release, with what stays as it is: the cloud is still rolled back, and not changed since.
+func TestRollbackOfTwoReleasesIsNotRepeated(t *testing.T) {
+	var objects []client.Object
+	for _, s := range []release.Summary{{Revision: 2, Version: "v4.0.3"}, {Revision: 3, Version: "v4.0.4"}, {Revision: 4, Of: 2, By: "r"}, {Revision: 5, By: "r"}} {
+		secret, err := release.Release{Summary: s}.Secret(metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name, Labels: map[string]string{}})
+		require.NoError(t, err)
+		objects = append(objects, secret)
+	}
+	o := op("r", 1, v1alpha1.OperationSucceeded, "")
+	o.Spec.Action, o.Status.Rollout = v1alpha1.ActionRollback, &v1alpha1.Rollout{From: 3, To: 4, Of: 2}
+	c := fake.NewClientBuilder().WithScheme(kube.Scheme()).WithObjects(append(objects, o)...).Build()
+	cloud := &v1alpha1.OnecloudCluster{}
+	cloud.Namespace, cloud.Name, cloud.Status.Release.Revision = key.Namespace, key.Name, 5
+	if to, _, err := choose(t.Context(), c, nil, cloud); err == nil || !strings.Contains(err.Error(), "operation r rolled it back") {
+		t.Errorf("%d, %v", to, err)
+	}
 }
 
 // After a reverted update, a rollback without a revision goes neither forward to the failed release nor to the current contents.

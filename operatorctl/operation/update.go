@@ -9,12 +9,14 @@ import (
 	"fmt"
 	"slices"
 
-	"k8s.io/apimachinery/pkg/util/jsonmergepatch"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/operatorctl/component"
 	"yunion.io/x/ocadm/operatorctl/reconcile"
+	"yunion.io/x/ocadm/operatorctl/release"
 )
 
 // update moves a cloud to another version, or to what the operator renders now, in waves.
@@ -95,34 +97,31 @@ func editionOf(edition string) map[string]any {
 // rollbackPatch restores the edition and the spec of an earlier release, except for what withoutPlace removes.
 func rollbackPatch(ctx context.Context, r *Run, cloud *v1alpha1.OnecloudCluster) (patch, undo map[string]any, of int, err error) {
 	to, err := r.target(ctx, cloud)
-	if err != nil {
-		return nil, nil, 0, err
+	if err == nil {
+		of = to.Revision
+		patch, undo, err = patchTo(cloud, to)
 	}
+	return patch, undo, of, err
+}
+
+func patchTo(cloud *v1alpha1.OnecloudCluster, to *release.Release) (patch, undo map[string]any, err error) {
 	now, then := reconcile.Chosen(cloud), reconcile.Chosen(to.From.Cloud)
 	withoutPlace(now, then)
 	spec, before, err := differences(now, then)
 	if err != nil {
-		return nil, nil, 0, err
+		return nil, nil, err
 	}
 	patch, undo = map[string]any{"spec": spec}, map[string]any{"spec": before}
 	if is, was := cloud.Annotations[v1alpha1.AnnotationEdition], to.From.Cloud.Annotations[v1alpha1.AnnotationEdition]; is != was {
 		patch["metadata"], undo["metadata"] = editionOf(was), editionOf(is)
 	}
-	return patch, undo, to.Revision, nil
+	return patch, undo, nil
 }
 
 // differences returns the merge patches from one value to another, and back.
 func differences(now, then map[string]any) (there, back map[string]any, err error) {
 	merge := func(from, to map[string]any) (out map[string]any, err error) {
-		a, err := json.Marshal(from)
-		if err != nil {
-			return nil, err
-		}
-		b, err := json.Marshal(to)
-		if err != nil {
-			return nil, err
-		}
-		raw, err := jsonmergepatch.CreateThreeWayJSONMergePatch(a, b, a)
+		raw, err := client.MergeFrom(&unstructured.Unstructured{Object: from}).Data(&unstructured.Unstructured{Object: to})
 		if err != nil {
 			return nil, err
 		}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -137,6 +138,43 @@ func TestOnlyAnOperationMovesTheRelease(t *testing.T) {
 	plain := func(text string) string { return text }
 	if d := release.Compare(before, b.live(), plain); !d.Empty() {
 		t.Errorf("not as it was before: %+v", d)
+	}
+}
+
+// A rollback keeps the block of the backups: a schedule that was set since goes on, although the earlier release has none.
+func TestRollbackKeepsTheBackupSchedule(t *testing.T) {
+	b := newBench(t, interceptor.Funcs{}, newCloud())
+	table := b.r.reads.catalog.only(append(few(), "backup"))
+	b.r.reads.catalog, b.r.acts.catalog, b.r.reads.operations = table, table, true
+	b.settle()
+	then := b.cloud().Status.Release.Revision
+	b.edit(`{"spec":{"backup":{"disable":false,"schedule":"@daily"}}}`)
+	b.settle()
+	from := b.cloud().Status.Release.Revision
+	scheduled := func(when string) {
+		t.Helper()
+		job := &batchv1.CronJob{}
+		if b.get(job, "default-backup"); job.Spec.Schedule != "@daily" {
+			t.Errorf("%s: %q", when, job.Spec.Schedule)
+		}
+	}
+	scheduled("before")
+	o := &v1alpha1.OnecloudOperation{Spec: v1alpha1.OnecloudOperationSpec{Cloud: "default", Action: v1alpha1.ActionRollback}}
+	o.Namespace, o.Name, o.Status.Phase = cloudKey.Namespace, "rollback-1", v1alpha1.OperationRunning
+	o.Status.Rollout = &v1alpha1.Rollout{From: from, Of: then, Waves: []v1alpha1.Wave{{Name: "rest"}}}
+	require.NoError(t, b.api.Create(t.Context(), o))
+	b.settleAll()
+	scheduled("behind its wave")
+	o.Status.Rollout.Reached = 1
+	require.NoError(t, b.api.Update(t.Context(), o))
+	b.settleAll()
+	scheduled("with its wave")
+	o.Status.Phase = v1alpha1.OperationSucceeded
+	require.NoError(t, b.api.Update(t.Context(), o))
+	b.settle()
+	scheduled("after the operation")
+	if r := b.release(); r.By != o.Name || from == then {
+		t.Errorf("release %d by %q, from %d to %d", r.Revision, r.By, from, then)
 	}
 }
 
