@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strconv"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -21,6 +22,7 @@ import (
 	"yunion.io/x/ocadm/internal/kube"
 	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/operatorctl/archive"
+	"yunion.io/x/ocadm/operatorctl/operation"
 	"yunion.io/x/ocadm/operatorctl/reconcile"
 	"yunion.io/x/ocadm/operatorctl/release"
 )
@@ -63,14 +65,12 @@ func Releases(ctx context.Context, c client.Client, key client.ObjectKey, status
 	if err := c.List(ctx, &list, client.InNamespace(key.Namespace), client.HasLabels{v1alpha1.LabelRelease}); err != nil {
 		return nil, fmt.Errorf("listing the releases of cloud %s: %w", key, err)
 	}
-	all, err := release.Summaries(list.Items, key.Name)
-	if err != nil {
-		return nil, err
-	}
+	all, damaged := release.Summaries(list.Items, key.Name)
 	out := []Release{}
-	for _, s := range all {
+	for _, s := range append(all, damaged...) {
 		out = append(out, Release{Summary: s, InForce: s.Revision == status.Release.Revision, Good: s.Revision == status.Release.Good})
 	}
+	slices.SortFunc(out, func(a, b Release) int { return b.Revision - a.Revision })
 	return out, nil
 }
 
@@ -121,24 +121,13 @@ func Diff(ctx context.Context, c client.Client, key client.ObjectKey, p Proposal
 	}
 	var both []*release.Release
 	for _, n := range append(revisions, status.Release.Revision)[:2] {
-		r, err := readRelease(ctx, c, key, n)
+		r, err := operation.ReadRelease(ctx, c, key, n)
 		if err != nil {
 			return release.Diff{}, err
 		}
 		both = append(both, r)
 	}
 	return release.Compare(both[0], both[1], func(text string) string { return text }), nil
-}
-
-func readRelease(ctx context.Context, c client.Client, key client.ObjectKey, revision int) (*release.Release, error) {
-	s := &corev1.Secret{}
-	err := c.Get(ctx, client.ObjectKey{Namespace: key.Namespace, Name: release.SecretName(key.Name, revision)}, s)
-	if client.IgnoreNotFound(err) == nil && err != nil {
-		return nil, finding.New("OCA-7020", fmt.Sprintf("Cloud %s has no release %d", key, revision), "it never existed, or is no longer kept", "ocadm cluster history")
-	} else if err != nil {
-		return nil, fmt.Errorf("reading release %d: %w", revision, err)
-	}
-	return release.Decode(s)
 }
 
 // diff makes a trial change, and asks the reconciler of this program for the result.

@@ -138,10 +138,7 @@ func (r Release) Secret(meta metav1.ObjectMeta) (*corev1.Secret, error) {
 	}
 	var packed bytes.Buffer
 	zip := gzip.NewWriter(&packed)
-	if err := json.NewEncoder(zip).Encode(r.Contents); err != nil {
-		return nil, fmt.Errorf("saving release %d: %w", r.Revision, err)
-	}
-	if err := zip.Close(); err != nil {
+	if err := cmp.Or(json.NewEncoder(zip).Encode(r.Contents), zip.Close()); err != nil {
 		return nil, fmt.Errorf("saving release %d: %w", r.Revision, err)
 	}
 	if packed.Len() > MaxSize {
@@ -221,20 +218,20 @@ func (r *Release) Inputs() error {
 	return nil
 }
 
-// Summaries returns the summaries of a cloud's releases among Secrets, latest first. The error joins those that cannot be read; the others are
-// returned.
-func Summaries(secrets []corev1.Secret, cloud string) (out []Summary, err error) {
+// Summaries returns the summaries of a cloud's releases among Secrets, in any order, and apart from them those that cannot be read, with the reason.
+func Summaries(secrets []corev1.Secret, cloud string) (out, damaged []Summary) {
 	for i := range secrets {
-		if secrets[i].Name != SecretName(cloud, Revision(&secrets[i])) {
+		s := &secrets[i]
+		if s.Name != SecretName(cloud, Revision(s)) {
 			continue
 		}
-		one, broken := DecodeSummary(&secrets[i])
-		if err = errors.Join(err, broken); broken == nil {
+		if one, err := DecodeSummary(s); err == nil {
 			out = append(out, one)
+		} else {
+			damaged = append(damaged, Summary{Revision: Revision(s), Time: s.CreationTimestamp, Why: []string{"damaged: " + err.Error()}})
 		}
 	}
-	slices.SortFunc(out, func(a, b Summary) int { return b.Revision - a.Revision })
-	return out, err
+	return out, damaged
 }
 
 // Twins returns the revisions of the other releases with the same contents, latest first. It sorts all by revision.
