@@ -92,7 +92,7 @@ func statusOf(object map[string]any) (Status, error) {
 	}
 	s := Status{
 		Name: cr.Name, Namespace: cr.Namespace, Version: cr.Spec.Version, Running: cr.Status.Version,
-		Phase: string(cr.Status.Phase), Components: cr.Status.Components,
+		Phase: string(cr.Status.Phase), Components: append([]v1alpha1.ComponentStatus{}, cr.Status.Components...),
 		Certificates: cr.Status.Certificates, Release: cr.Status.Release,
 	}
 	says := func(kind string, is metav1.ConditionStatus) string {

@@ -78,7 +78,7 @@ func (a *app) testHA(c *cobra.Command, cut string, f stepFlags) error {
 		return err
 	}
 	run, err := runSteps(ctx, a, h, "ha test", map[string]string{"--node": cut}, ha.Steps(), t, f)
-	out := haTested{APIGoal: ha.APIGoal.Seconds(), ConsoleGoal: ha.ConsoleGoal.Seconds(), Console: t.Console, Silent: t.Silent, Faults: t.Outcomes,
+	out := haTested{APIGoal: ha.APIGoal.Seconds(), ConsoleGoal: ha.ConsoleGoal.Seconds(), Console: t.Console, Silent: t.Silent, Faults: append([]ha.Outcome{}, t.Outcomes...),
 		Met: !slices.ContainsFunc(t.Outcomes, func(o ha.Outcome) bool { return !o.Met }), stepsRun: run}
 	if err != nil && len(out.Faults) == 0 {
 		return err

@@ -90,7 +90,7 @@ func (s *Store) Unused(ctx context.Context, c Cluster) (unused, kept []string, e
 		return ok && c.Left != nil && c.Left(node)
 	}
 	slices.SortStableFunc(roots, func(a, b Root) int { return lists.TrueFirst(left(b), left(a)) })
-	latest, provided := map[string]bool{}, map[string]bool{}
+	unused, kept, latest, provided := []string{}, []string{}, map[string]bool{}, map[string]bool{}
 	for _, r := range roots {
 		needed := r.pulled() && time.Since(r.Since) < keptFor
 		if left(r) {

@@ -50,6 +50,9 @@ func TestStatus(t *testing.T) {
 // The latest root of each series is kept, and the latest root with each image in use. A root without a series is kept while it is used.
 func TestUnused(t *testing.T) {
 	s := newStore(t)
+	if unused, kept, err := s.Unused(t.Context(), Cluster{}); unused == nil || kept == nil || err != nil {
+		t.Errorf("of an empty depot, scripts get null in place of a list: %v, %v, %v", unused, kept, err)
+	}
 	d := v1.Descriptor{Digest: s.put(t, "manifest"), Size: 8}
 	pinned := v1.Descriptor{Digest: s.put(t, "pinned"), Size: 6}
 	for i, r := range []struct {

@@ -83,7 +83,7 @@ func Compare(old, now *Release, redact func(string) string) Diff {
 			d.Objects = append(d.Objects, *one)
 		}
 	}
-	d.Effects = lists.Filter(slices.Sorted(maps.Keys(now.Effects)), func(key string) bool { return old.Effects[key] != now.Effects[key] })
+	d.Effects = append(d.Effects, lists.Filter(slices.Sorted(maps.Keys(now.Effects)), func(key string) bool { return old.Effects[key] != now.Effects[key] })...)
 	return d
 }
 

@@ -67,7 +67,7 @@ func TestDiffHidesSecrets(t *testing.T) {
 			t.Errorf("it shows %s:\n%s", secret, raw)
 		}
 	}
-	if !strings.Contains(string(raw), "data.x.conf.pw") || strings.Contains(string(raw), "data.x.conf.port") {
+	if !strings.Contains(string(raw), "data.x.conf.pw") || strings.Contains(string(raw), "data.x.conf.port") || !strings.Contains(string(raw), "effects: []") {
 		t.Errorf("%s", raw)
 	}
 }

@@ -48,8 +48,8 @@ func proxyBehind(addons []Addon, version string) bool {
 }
 
 // Left returns the remaining work, in order.
-func Left(i Inventory, t Target) (out []Work) {
-	planes, last := 0, 0 // last is the last control-plane node with work; if no node has any, the first one finishes the addons
+func Left(i Inventory, t Target) []Work {
+	out, planes, last := []Work{}, 0, 0 // last is the last control-plane node with work; if no node has any, the first one finishes the addons
 	for n, is := range i.Nodes {
 		if is.ControlPlane {
 			planes++

@@ -75,7 +75,11 @@ func TestLeft(t *testing.T) {
 		"addons are done": {Inventory{Version: target, Nodes: []Node{plane("node1", target)}, Addons: proxy(target)}, nil},
 	} {
 		var got []string
-		for _, w := range Left(c.is, Target{Version: target}) {
+		list := Left(c.is, Target{Version: target})
+		if list == nil {
+			t.Errorf("%s: scripts get null in place of a list", name)
+		}
+		for _, w := range list {
 			line := w.Node + " " + strings.TrimPrefix(w.Command, "ocadm upgrade ")
 			if slices.Contains(w.Does, "CoreDNS and kube-proxy to the versions of "+target) {
 				line += " addons"
