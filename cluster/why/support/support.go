@@ -40,11 +40,11 @@ func Write(w io.Writer, s *why.Snapshot, r why.Report, recipients ...age.Recipie
 		if err != nil {
 			return fmt.Errorf("encrypting the support bundle: %w", err)
 		}
-		return errors.Join(Write(sealed, s, r), sealed.Close())
+		return cmp.Or(Write(sealed, s, r), sealed.Close()) // they return the same error
 	}
 	z := gzip.NewWriter(w)
 	t := tar.NewWriter(z)
-	defer func() { err = errors.Join(err, t.Close(), z.Close()) }()
+	defer func() { err = cmp.Or(err, t.Close(), z.Close()) }() // they return the same error
 	add := func(name string, data []byte) error {
 		if err := t.WriteHeader(&tar.Header{Name: name, Mode: 0o600, Size: int64(len(data)), ModTime: s.Time, Format: tar.FormatPAX}); err != nil {
 			return fmt.Errorf("writing %s of the support bundle: %w", name, err)

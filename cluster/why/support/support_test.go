@@ -66,6 +66,26 @@ func TestUnpackedSize(t *testing.T) {
 	}
 }
 
+// TestFullDisk checks that the cause of a failure is in the error once: the writers of the archive return it again when they are closed.
+func TestFullDisk(t *testing.T) {
+	key, err := age.GenerateX25519Identity()
+	require.NoError(t, err)
+	for name, keys := range map[string][]age.Recipient{"open": nil, "encrypted": {key.Recipient()}} {
+		s := snapshot()
+		s.Missing = make([]string, 1<<20) // more than the buffers hold
+		for i := range s.Missing {
+			s.Missing[i] = strconv.Itoa(i * 7919)
+		}
+		if err := Write(full{}, s, why.Report{}, keys...); err == nil || strings.Count(err.Error(), "no space") != 1 {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+type full struct{}
+
+func (full) Write([]byte) (int, error) { return 0, errors.New("no space left on device") }
+
 func TestAnotherFormat(t *testing.T) {
 	s := snapshot()
 	s.Format = 99
