@@ -224,15 +224,24 @@ func Take(ctx context.Context, files host.Files, endpoint, dir string, keep snap
 		return snapshot.Info{}, kubernetes.EtcdUnwell(err)
 	}
 	info, err := snapshot.Save(ctx, endpoint, tls, dir, size, time.Now())
-	if errors.Is(err, snapshot.ErrNoSpace) {
-		return info, finding.Errorf("OCA-4148", "There is no space for a snapshot of etcd",
-			"free space on the disk of "+dir+", or name another: ocadm etcd snapshot DIRECTORY", "%w", err)
-	}
 	if err != nil {
-		return info, err
+		return info, unsaved(dir, err)
 	}
 	_, err = keep.Prune(dir)
 	return info, err
+}
+
+// unsaved explains a snapshot that was not saved because of its directory.
+func unsaved(dir string, err error) error {
+	_, local := errors.AsType[*fs.PathError](err)
+	switch {
+	case errors.Is(err, snapshot.ErrNoSpace):
+		return finding.Errorf("OCA-4148", "There is no space for a snapshot of etcd",
+			"free space on the disk of "+dir+", or name another: ocadm etcd snapshot DIRECTORY", "%w", err)
+	case local:
+		return finding.Errorf("OCA-4148", "A snapshot of etcd cannot be stored in "+dir, "name a directory that can be written to: ocadm etcd snapshot DIRECTORY", "%w", err)
+	}
+	return err
 }
 
 // otherControlPlanes returns the addresses of other control-plane nodes that this machine knows without an API server.

@@ -334,3 +334,13 @@ func TestDamagedSettingsOfTheVirtualAddress(t *testing.T) {
 		}
 	}
 }
+
+// TestUnsaved checks that a snapshot into a file, or onto a full disk, ends with a code and what to do.
+func TestUnsaved(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "file")
+	require.NoError(t, os.WriteFile(file, nil, 0o600))
+	_, err := snapshot.Save(t.Context(), "", nil, file, 0, time.Now())
+	if l := finding.Of(unsaved(file, err)); len(l) != 1 || l[0].Code != "OCA-4148" || l[0].Remedy == "" || !strings.Contains(l[0].Cause, "not a directory") {
+		t.Errorf("%v, %+v", err, l)
+	}
+}
