@@ -168,8 +168,10 @@ func kubeletConfiguration(c *config.Config) kubeletv1beta1.KubeletConfiguration 
 		ImageGCHighThresholdPercent: ptr.To[int32](95),
 		ImageGCLowThresholdPercent:  ptr.To[int32](90),
 		PodPidsLimit:                ptr.To[int64](1024),
-		SerializeImagePulls:         ptr.To(false),
-		ContainerLogMaxSize:         "100Mi",
+		// Without this, the kubelet fails pulls beyond five a second, and tries them again only after ten seconds or more.
+		RegistryPullQPS:     ptr.To[int32](0),
+		SerializeImagePulls: ptr.To(false),
+		ContainerLogMaxSize: "100Mi",
 		// A service that waits for its database is retried within a minute rather than five.
 		CrashLoopBackOff: kubeletv1beta1.CrashLoopBackOffConfig{MaxContainerRestartPeriod: &metav1.Duration{Duration: maxRestartPeriod}},
 		// Users who may exec into a node's pods can also read its journal through the API server. docs/decisions/0076. Earlier kubelets reject the setting.
