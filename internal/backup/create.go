@@ -333,12 +333,7 @@ func differs(lines []string) error {
 	if len(lines) == 0 {
 		return nil
 	}
-	more := ""
-	if len(lines) > 5 {
-		more = fmt.Sprintf(", and %d more", len(lines)-5)
-		lines = lines[:5]
-	}
-	return errors.New("the restored data differs from the saved data: " + strings.Join(lines, "; ") + more)
+	return errors.New("the restored data differs from the saved data: " + strings.Join(lists.Some(lines, 5), "; "))
 }
 
 // Agrees reports whether two sets of databases have exactly the same rows.

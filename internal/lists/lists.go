@@ -4,6 +4,7 @@
 package lists
 
 import (
+	"fmt"
 	"slices"
 
 	"golang.org/x/sync/errgroup"
@@ -68,6 +69,14 @@ func Sum[S ~[]E, E any, N int | int64 | float64](all S, f func(E) N) (sum N) {
 		sum += f(e)
 	}
 	return sum
+}
+
+// Some returns the first texts, and how many more there are.
+func Some(all []string, limit int) []string {
+	if len(all) <= limit {
+		return all
+	}
+	return append(slices.Clone(all[:limit]), fmt.Sprintf("and %d more", len(all)-limit))
 }
 
 // First returns the first element for which is returns true, otherwise the zero value.

@@ -182,7 +182,7 @@ func checkRollback() Step {
 			list = slices.Concat(list, unpaused(f), cordoned(f), space(f))
 			r.Note(func(s *v1alpha1.OnecloudOperationStatus) {
 				s.Target = &v1alpha1.RollbackTarget{Revision: to.Revision, Version: to.Version}
-				s.Plan = append(plan, bounded(lines)...)
+				s.Plan = append(plan, lists.Some(lines, maxLines)...)
 			})
 			return r.found(ctx, report, list)
 		},

@@ -252,7 +252,7 @@ func (w databaseWork) intact(ctx context.Context, saved backup.Saved, databases 
 	if len(lines) == 0 {
 		return nil
 	}
-	return finding.New("OCA-7076", "The copies of the databases were changed", strings.Join(bounded(lines), "; "),
+	return finding.New("OCA-7076", "The copies of the databases were changed", strings.Join(lists.Some(lines, maxLines), "; "),
 		"undo the change in databases "+saved.Prefix()+"…, then: ocadm operation resume "+w.Operation.Name+"; or restore a backup: ocadm cluster backup list")
 }
 

@@ -36,6 +36,8 @@ const (
 	pullTries = 3
 	// pullLook is how often nodes and failing images are checked.
 	pullLook = 10 * time.Second
+	// waitsShown is how many of the images, or of the pods, that a step waits for are in a line of its progress.
+	waitsShown = 3
 )
 
 // pull pulls the images of the next release on the nodes that may run them: docs/decisions/0049. It does not change the cloud.
@@ -282,12 +284,8 @@ func (p *puller) progress() {
 	}
 	slices.Sort(waits)
 	p.report.Progress(int64(done), int64(total), "images")
-	if n := len(waits); n > 0 {
-		text := strings.Join(waits[:min(n, 3)], "; ")
-		if n > 3 {
-			text += fmt.Sprintf("; and %d more", n-3)
-		}
-		p.report.Waiting("the images", text)
+	if len(waits) > 0 {
+		p.report.Waiting("the images", strings.Join(lists.Some(waits, waitsShown), "; "))
 	}
 }
 

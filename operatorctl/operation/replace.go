@@ -169,7 +169,7 @@ func (w databaseWork) replace(ctx context.Context, saved backup.Saved, databases
 	if err != nil {
 		return err
 	}
-	for _, line := range bounded(saved.Differs(now)) {
+	for _, line := range lists.Some(saved.Differs(now), maxLines) {
 		w.report.Changed("since %s: %s", saved.Time.Format(time.RFC3339), line)
 	}
 	w.report.Changed("current contents: %s", copied(now))
@@ -224,13 +224,6 @@ func (w databaseWork) restore(ctx context.Context, saved backup.Saved, databases
 // maxLines limits how many differing tables a step lists.
 const maxLines = 20
 
-func bounded(lines []string) []string {
-	if len(lines) <= maxLines {
-		return lines
-	}
-	return append(slices.Clone(lines[:maxLines]), fmt.Sprintf("and %d more tables", len(lines)-maxLines))
-}
-
 // stopTimeout bounds the wait for the pods of a service to end.
 const stopTimeout = 10 * time.Minute
 
@@ -247,7 +240,7 @@ func (m mover) stop(ctx context.Context, components []string) error {
 	}
 	return m.Until(ctx, m.report, "the pods to end", func(cloud *v1alpha1.OnecloudCluster) (bool, string, error) {
 		left, err := stillRunning(ctx, m.Client, cloud, components)
-		return len(left) == 0, strings.Join(left, ", "), err
+		return len(left) == 0, strings.Join(lists.Some(left, waitsShown), ", "), err
 	})
 }
 

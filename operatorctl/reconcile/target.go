@@ -221,10 +221,7 @@ func invalidOptions(configMap string, problems []*options.Problem, running bool)
 	if len(problems) == 0 {
 		return ""
 	}
-	what := lists.Map(problems[:min(len(problems), shownProblems)], (*options.Problem).Error)
-	if more := len(problems) - len(what); more > 0 {
-		what = append(what, fmt.Sprintf("and %d more", more))
-	}
+	what := lists.Some(lists.Map(problems, (*options.Problem).Error), shownProblems)
 	until := "it is ignored until it is corrected or removed"
 	if running {
 		until = "the pods keep their current configuration until it is corrected or removed"

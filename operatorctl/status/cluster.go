@@ -202,11 +202,7 @@ func (c *Cloud) Ignored(reason string, fields []string) {
 		c.remove(v1alpha1.ConditionIgnored)
 		return
 	}
-	message := strings.Join(fields[:min(len(fields), ignoredLimit)], "; ")
-	if more := len(fields) - ignoredLimit; more > 0 {
-		message += fmt.Sprintf("; and %d more", more)
-	}
-	c.setInFull(v1alpha1.ConditionIgnored, metav1.ConditionTrue, reason, message)
+	c.setInFull(v1alpha1.ConditionIgnored, metav1.ConditionTrue, reason, strings.Join(lists.Some(fields, ignoredLimit), "; "))
 }
 
 // UpdateAvailable lists the components that an update would change because another operator rendered them.

@@ -224,14 +224,7 @@ func (c *Cloud) NodesReady(nodes []Node, pods []corev1.Pod) {
 		c.set(v1alpha1.ConditionNodesReady, true, ReasonNodesReady, "")
 		return
 	}
-	var parts []string
-	for _, name := range slices.Sorted(maps.Keys(lost)) {
-		if len(parts) == nodesNamed {
-			parts = append(parts, fmt.Sprintf("and %d more", len(lost)-nodesNamed))
-			break
-		}
-		parts = append(parts, NotReady(name, lost[name]))
-	}
+	parts := lists.Some(lists.Map(slices.Sorted(maps.Keys(lost)), func(name string) string { return NotReady(name, lost[name]) }), nodesNamed)
 	message := fmt.Sprintf("%d of %d nodes are not Ready: %s", len(lost), len(OfCloud(nodes, pods)), strings.Join(parts, "; "))
 	c.set(v1alpha1.ConditionNodesReady, false, ReasonNodesNotReady, message)
 }
