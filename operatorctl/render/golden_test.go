@@ -30,7 +30,7 @@ const base = "testdata/ce"
 
 // TestGolden compares the rendered objects with testdata/<case>/<component>.yaml or .diff; UPDATE=1 rewrites the files.
 func TestGolden(t *testing.T) {
-	update := os.Getenv("UPDATE") == "1"
+	update := os.Getenv("UPDATE") != ""
 	cases, err := filepath.Glob("testdata/*/cr.yaml")
 	if err != nil || len(cases) == 0 {
 		t.Fatalf("no cases: %v", err)
@@ -41,7 +41,7 @@ func TestGolden(t *testing.T) {
 		t.Run(filepath.Base(dir), func(t *testing.T) {
 			all := rendered(t, file)
 			seen := map[string]bool{"cr.yaml": true, "enabled.txt": true}
-			golden(t, filepath.Join(dir, "enabled.txt"), strings.Join(slices.Sorted(maps.Keys(all)), "\n")+"\n", update)
+			require.Golden(t, filepath.Join(dir, "enabled.txt"), strings.Join(slices.Sorted(maps.Keys(all)), "\n")+"\n")
 			for name, got := range all {
 				file := name + ".yaml"
 				if was := usual[name]; dir != base && got == was {
@@ -50,7 +50,7 @@ func TestGolden(t *testing.T) {
 					file, got = name+".diff", changes(t, was, got)
 				}
 				seen[file] = true
-				golden(t, filepath.Join(dir, file), got, update)
+				require.Golden(t, filepath.Join(dir, file), got)
 			}
 			stale(t, dir, seen, update)
 		})
@@ -96,22 +96,6 @@ func rendered(t *testing.T, file string) map[string]string {
 		out[name] = string(text)
 	}
 	return out
-}
-
-func golden(t *testing.T, file, got string, update bool) {
-	t.Helper()
-	if update {
-		require.NoError(t, os.WriteFile(file, []byte(got), 0o644))
-		return
-	}
-	want, err := os.ReadFile(file)
-	if err != nil {
-		t.Errorf("%v (make golden writes it)", err)
-		return
-	}
-	if d := cmp.Diff(string(want), got); d != "" {
-		t.Errorf("%s differs (make golden, if that is meant):\n%s", file, d)
-	}
 }
 
 func stale(t *testing.T, dir string, seen map[string]bool, update bool) {

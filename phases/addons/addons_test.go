@@ -5,7 +5,6 @@ package addons
 import (
 	"bytes"
 	"encoding/json"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -79,15 +78,7 @@ func golden(t *testing.T, file string, objs []*unstructured.Unstructured) {
 		got.WriteString("---\n")
 		got.Write(doc)
 	}
-	if os.Getenv("UPDATE") != "" {
-		require.NoError(t, os.MkdirAll(filepath.Dir(file), 0o755))
-		require.NoError(t, os.WriteFile(file, got.Bytes(), 0o644))
-	}
-	want, err := os.ReadFile(file)
-	require.NoError(t, err)
-	if d := cmp.Diff(string(want), got.String()); d != "" {
-		t.Errorf("%s (UPDATE=1 rewrites it):\n%s", file, d)
-	}
+	require.Golden(t, file, got.String())
 }
 
 // Every object must match the Go types, field by field.

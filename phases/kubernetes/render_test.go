@@ -4,7 +4,6 @@ package kubernetes
 
 import (
 	"bytes"
-	"flag"
 	"os"
 	"path/filepath"
 	"strings"
@@ -18,21 +17,6 @@ import (
 	"yunion.io/x/ocadm/phases/config"
 	"yunion.io/x/ocadm/test/require"
 )
-
-var update = flag.Bool("update", false, "rewrite the golden files")
-
-func golden(t *testing.T, name string, got []byte) {
-	t.Helper()
-	file := filepath.Join("testdata", name)
-	if *update {
-		require.NoError(t, os.WriteFile(file, got, 0o644))
-	}
-	want, err := os.ReadFile(file)
-	require.NoError(t, err)
-	if d := cmp.Diff(string(want), string(got)); d != "" {
-		t.Errorf("%s differs (-want +got):\n%s", file, d)
-	}
-}
 
 func testConfig() *config.Config {
 	return &config.Config{
@@ -69,7 +53,7 @@ func TestRenderInit(t *testing.T) {
 			set(c)
 			got, err := RenderInit(c)
 			require.NoError(t, err)
-			golden(t, name, got)
+			require.Golden(t, filepath.Join("testdata", name), string(got))
 			if again, _ := RenderInit(c); !bytes.Equal(got, again) {
 				t.Error("two renders differ")
 			}
@@ -196,7 +180,7 @@ func TestRenderJoin(t *testing.T) {
 			set(c)
 			got, err := RenderJoin(c)
 			require.NoError(t, err)
-			golden(t, name, got)
+			require.Golden(t, filepath.Join("testdata", name), string(got))
 			if c.Join.DiscoveryFile != "" {
 				return // kubeadm's loader requires the file to exist
 			}

@@ -4,7 +4,6 @@ package operator
 
 import (
 	"maps"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -56,19 +55,10 @@ func golden(t *testing.T, dir string, files Files) {
 	for name, text := range files {
 		files[name] = []byte(strings.ReplaceAll(string(text), strings.TrimPrefix(version.Version, "v"), "0.0.0-dev"))
 	}
-	if os.Getenv("UPDATE") != "" {
-		require.NoError(t, files.Write(dir))
-	}
-	var there []string
 	for name, text := range files {
-		want, err := os.ReadFile(filepath.Join(dir, name))
-		require.NoError(t, err)
-		if d := cmp.Diff(string(want), string(text)); d != "" {
-			t.Errorf("%s (UPDATE=1 rewrites it):\n%s", name, d)
-		}
-		there = append(there, name)
+		require.Golden(t, filepath.Join(dir, name), string(text))
 	}
-	if len(there) == 0 {
+	if len(files) == 0 {
 		t.Error("there are no files")
 	}
 }

@@ -212,14 +212,7 @@ func TestGoldens(t *testing.T) {
 	for _, format := range []string{"script", "cloud-init", "ignition"} {
 		got, err := Format(script, format)
 		require.NoError(t, err)
-		file := filepath.Join("testdata", format+".golden")
-		if os.Getenv("UPDATE") != "" {
-			write(t, file, got)
-		}
-		want, err := os.ReadFile(file)
-		if err != nil || string(want) != got {
-			t.Errorf("%s (UPDATE=1 rewrites it): %v\n%s", file, err, got)
-		}
+		require.Golden(t, filepath.Join("testdata", format+".golden"), got)
 	}
 }
 
