@@ -4,11 +4,11 @@ package cmd
 
 import (
 	"context"
+	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -140,7 +140,11 @@ func (of *resetting) finish(_ context.Context, a *app, h *host.Host, f runFlags)
 		return nil // so does one that left files to restore
 	}
 	kept := len(left) > 0
-	known := []string{journalFile, host.StateDir + "/backup"}
+	known, err := h.Files.Glob(host.StateDir + "/backup/*")
+	if err != nil {
+		return err
+	}
+	known = append(known, journalFile, host.StateDir+"/backup")
 	if !kept { // the next run must know who owns the data that --keep left
 		known = append(known, host.LedgerFile, host.StateDir)
 	}
@@ -163,26 +167,15 @@ func (of *resetting) finish(_ context.Context, a *app, h *host.Host, f runFlags)
 	if !of.recorded {
 		text = "\nThis machine is not a node: ocadm has no record of changes to it. The logs are in %s.\n"
 	}
-	_, err := fmt.Fprintf(a.Err, text, logDir)
+	_, err = fmt.Fprintf(a.Err, text, logDir)
 	return err
 }
 
-// removeOwn removes a file, or a directory with the backups in it. A directory that holds anything else stays.
+// removeOwn removes a file or a directory. A directory with files of others, or on which a disk is mounted, stays.
 func removeOwn(path string) error {
-	if st, err := os.Stat(path); err == nil && st.IsDir() {
-		entries, err := os.ReadDir(path)
-		if err != nil {
-			return err
-		}
-		for _, e := range entries {
-			if filepath.Base(path) == "backup" && e.Type().IsRegular() {
-				if err := os.Remove(filepath.Join(path, e.Name())); err != nil {
-					return err
-				}
-			}
-		}
-		_ = os.Remove(path) // if not empty, files of others stay
+	err := disk.Remove(path)
+	if errors.Is(err, syscall.ENOTEMPTY) || errors.Is(err, syscall.EBUSY) {
 		return nil
 	}
-	return disk.Remove(path)
+	return err
 }

@@ -106,13 +106,7 @@ type validation struct {
 }
 
 func (v *validation) add(key, problem string) {
-	e := FieldError{Key: key, Problem: problem}
-	for _, s := range Settings() {
-		if s.Key == key {
-			e.Flag = s.Flag
-		}
-	}
-	v.errs = append(v.errs, e)
+	v.errs = append(v.errs, FieldError{Key: key, Flag: Find(key).Flag, Problem: problem})
 }
 
 func (v *validation) check(key string, err error) {
