@@ -30,12 +30,12 @@ func newCerts(a *app) *cobra.Command {
 // defaultDays is how many days before its expiry a certificate should be renewed.
 const defaultDays = 30
 
-func addDays(c *cobra.Command, days *int, what string) {
-	c.Flags().IntVar(days, "days", defaultDays, what)
+func addDays(c *cobra.Command, days *uint16, what string) {
+	c.Flags().Uint16Var(days, "days", defaultDays, what)
 }
 
 func newCertsCheck(a *app) *cobra.Command {
-	var days int
+	var days uint16
 	c := &cobra.Command{
 		Use: "check", Short: "Show when the certificates of this machine expire",
 		Long: "Lists the certificates, kubeconfigs and authorities of this control-plane node and of its kubelet, in order of expiry. The exit\n" +
@@ -77,7 +77,7 @@ type certsRenewed struct {
 func newCertsRenew(a *app) *cobra.Command {
 	var f stepFlags
 	var cloud cloudFlags
-	var days int
+	var days uint16
 	var all, everywhere bool
 	c := &cobra.Command{
 		Use: "renew", Short: "Renew the certificates of this machine",
@@ -103,7 +103,7 @@ func newCertsRenew(a *app) *cobra.Command {
 				return err
 			}
 			kubernetes.UseValidity(c.Context(), h)
-			inputs := map[string]string{"--days": strconv.Itoa(days), "--all": strconv.FormatBool(all)}
+			inputs := map[string]string{"--days": strconv.Itoa(int(days)), "--all": strconv.FormatBool(all)}
 			if plan := f; !f.dryRun && !f.yes {
 				plan.dryRun = true
 				todo, err := runSteps(c.Context(), a, h, "certs renew", inputs, kubernetes.RenewSteps(), n, plan)
