@@ -3,6 +3,7 @@
 package host
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 
@@ -85,15 +86,27 @@ func GatherCluster(ctx context.Context, h *Host) (*Cluster, error) {
 	return out, out.Stored(ctx, h, c)
 }
 
-// Stored reads what an earlier run stored in the cluster.
+// Stored reads what an earlier run stored in the cluster. Unless a namespace is given, it looks in all in which the operator manages clouds.
 func (k *Cluster) Stored(ctx context.Context, h *Host, c client.Client) (err error) {
 	pull := &corev1.Secret{}
 	if err := c.Get(ctx, client.ObjectKey{Namespace: cluster.DefaultNamespace, Name: cluster.PullSecret}, pull); client.IgnoreNotFound(err) != nil {
 		return fmt.Errorf("reading the registry credentials: %w", err)
 	}
 	k.RegistryAuth = string(pull.Data[corev1.DockerConfigJsonKey])
-	k.Settings, err = cluster.LoadSettings(ctx, c, h.Config.Cloud.Namespace)
-	return err
+	namespaces := []string{cmp.Or(h.Config.Cloud.Namespace, cluster.DefaultNamespace)}
+	if !h.Config.Gives("cloud.namespace") {
+		d := &appsv1.Deployment{}
+		if err := c.Get(ctx, client.ObjectKey{Namespace: cluster.DefaultNamespace, Name: cluster.OperatorName}, d); client.IgnoreNotFound(err) != nil {
+			return fmt.Errorf("reading the namespaces of the operator: %w", err)
+		}
+		namespaces = append(namespaces, cluster.WatchedBy(d)...)
+	}
+	for _, name := range namespaces {
+		if k.Settings, err = cluster.LoadSettings(ctx, c, name); err != nil || k.Settings.Database.Host != "" {
+			return err
+		}
+	}
+	return nil
 }
 
 func (k *Cluster) lists(ctx context.Context, c client.Client) error {

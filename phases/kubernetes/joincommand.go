@@ -27,7 +27,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
-	"yunion.io/x/ocadm/cluster"
 	"yunion.io/x/ocadm/internal/pki"
 	"yunion.io/x/ocadm/internal/registry"
 	"yunion.io/x/ocadm/phases/config"
@@ -165,8 +164,9 @@ func ofCluster(ctx context.Context, h *host.Host) string {
 
 // ClusterImageRepository returns the repository of all images of a cluster, as stored by init; "" without --image-repository.
 func ClusterImageRepository(ctx context.Context, h *host.Host, c client.Client) (string, error) {
-	s, err := cluster.LoadSettings(ctx, c, cmp.Or(h.Config.Cloud.Namespace, config.Default().Cloud.Namespace))
-	return s.ImageRepository, err
+	var k host.Cluster
+	err := k.Stored(ctx, h, c)
+	return k.Settings.ImageRepository, err
 }
 
 // CAHash returns the pin of the cluster's CA, the argument of --discovery-token-ca-cert-hash. The cluster is that of the given kubeconfig, else this machine's.

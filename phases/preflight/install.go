@@ -85,9 +85,9 @@ func keep(c *config.Config, was cluster.Options) {
 		c.Database.TLS, c.Database.CA = was.Database.TLS, was.Database.CA
 	}
 	for key, stored := range map[string]any{
-		"cloud.name": was.Name, "cloud.region": was.Region, "cloud.zone": was.Zone, "cloud.edition": was.Edition, "cloud.productVersion": was.ProductVersion,
-		"cloud.profile": was.Profile, "cloud.useHyperImage": was.UseHyperImage, "cloud.disableResourceManagement": was.DisableResourceManagement,
-		"cloud.ingressClass": was.IngressClass, "cloud.loadBalancerEndpoint": was.LoadBalancerEndpoint, "cluster.imageRepository": was.ImageRepository,
+		"cloud.name": was.Name, "cloud.namespace": was.Namespace, "cloud.region": was.Region, "cloud.zone": was.Zone, "cloud.edition": was.Edition,
+		"cloud.productVersion": was.ProductVersion, "cloud.profile": was.Profile, "cloud.useHyperImage": was.UseHyperImage, "cloud.ingressClass": was.IngressClass,
+		"cloud.disableResourceManagement": was.DisableResourceManagement, "cloud.loadBalancerEndpoint": was.LoadBalancerEndpoint, "cluster.imageRepository": was.ImageRepository,
 	} {
 		if stored != "" && !c.Gives(key) {
 			reflect.ValueOf(config.Field(c, key)).Elem().Set(reflect.ValueOf(stored))

@@ -3,6 +3,7 @@
 package preflight
 
 import (
+	"context"
 	"net/http/httptest"
 	"strings"
 	"testing"
@@ -17,6 +18,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	"yunion.io/x/ocadm/cluster"
 	"yunion.io/x/ocadm/internal/finding"
@@ -275,5 +278,27 @@ func TestOperatorImage(t *testing.T) {
 				t.Errorf("found %+v", found)
 			}
 		})
+	}
+}
+
+// TestKeepNamespace checks that a repeated init finds a cloud in another namespace: otherwise it would install a second database, and a second cloud.
+func TestKeepNamespace(t *testing.T) {
+	first := config.Default()
+	first.Cloud.Namespace, first.Cloud.Region = "prod", "here"
+	objs, err := cluster.Settings(cloud.Options(&first), "")
+	require.NoError(t, err)
+	d := deployment("onecloud")
+	d.Spec.Template.Spec.Containers[0].Args = []string{"operator", "run", cluster.NamespacesFlag + "onecloud,other,prod"}
+	c := fake.NewClientBuilder().WithObjects(&d).Build()
+	for _, o := range objs {
+		require.NoError(t, c.Create(t.Context(), o))
+	}
+	for namespace, given := range map[string][]string{"prod": nil, "onecloud": {"cloud.namespace"}} {
+		repeated := config.Default()
+		repeated.Given = given
+		KeepStored(t.Context(), &host.Host{Config: &repeated, Kube: func(context.Context) (client.WithWatch, error) { return c, nil }})
+		if repeated.Cloud.Namespace != namespace || (repeated.Cloud.Region == "here") != (given == nil) {
+			t.Errorf("%v: %+v", given, repeated.Cloud)
+		}
 	}
 }
