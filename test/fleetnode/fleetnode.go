@@ -85,6 +85,13 @@ func (m *Machine) Say(fact, value string) {
 	m.facts[fact] = value
 }
 
+// Unsay ends the override of a fact.
+func (m *Machine) Unsay(fact string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.facts, fact)
+}
+
 // Find sets the findings of its checks, in JSON; "" means no finding.
 func (m *Machine) Find(findings string) {
 	m.mu.Lock()

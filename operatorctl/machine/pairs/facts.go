@@ -14,6 +14,7 @@ import (
 
 	"yunion.io/x/ocadm/internal/callin"
 	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/internal/ssh"
 )
 
@@ -116,6 +117,10 @@ func Compare(all map[string]Facts, g Group) map[string]finding.List {
 	first := cmp.Or(g.First, names[0])
 	if g.First != "" {
 		otherClusters(all, names, first, g.Authority, add)
+		members := lists.Filter(names, func(n string) bool { return g.Authority != "" && all[n].Authority == g.Authority })
+		if f, there := all[first]; there && f.Authority == "" && len(members) > 0 {
+			add(first, secondCluster(first, members))
+		}
 	}
 	middle := median(all)
 	for _, n := range names {
@@ -174,6 +179,14 @@ func otherClusters(all map[string]Facts, names []string, first, known string, ad
 				"remove it from that cluster: ocadm reset on it; or remove it from the file"))
 		}
 	}
+}
+
+// secondCluster reports that the first node is not in the cluster that other machines belong to: it was replaced or reset.
+func secondCluster(first string, members []string) finding.Finding {
+	return finding.New("OCA-7654", "Machine "+first+" would create a second cluster",
+		"it is the first in the file, and not a node, but the cluster of the fleet exists: "+strings.Join(members, ", "),
+		"if another control-plane node works, there: ocadm node remove "+first+"; ocadm token create --print-join-command --control-plane; "+
+			"run the printed command on "+first+", then the same command again; if the cluster is lost: ocadm fleet reset, then ocadm fleet apply")
 }
 
 func remedyOfTwins(what string) string {

@@ -33,7 +33,7 @@ func TestCompare(t *testing.T) {
 		"a worker is in another cluster":              {machine(1, in("a", true)), machine(2, in("b", false)), machine(3), "a", map[string][]string{"b": {"error OCA-7643"}}},
 		"a worker is in a cluster, and there is none": {machine(1), machine(2, in("b", true)), machine(3), "", map[string][]string{"b": {"error OCA-7643"}}},
 		"the first node is a worker of another":       {machine(1, in("x", false)), machine(2), machine(3), "", map[string][]string{"a": {"error OCA-7643"}}},
-		"the first node was reinstalled":              {machine(1), machine(2, in("a", false)), machine(3), "a", nil},
+		"the first node was reinstalled":              {machine(1), machine(2, in("a", false)), machine(3), "a", map[string][]string{"a": {"error OCA-7654"}}},
 		"the first address is of another cluster":     {machine(1, in("x", true)), machine(2, in("a", false)), machine(3), "a", map[string][]string{"a": {"error OCA-7643"}}},
 		"the first address is another's worker":       {machine(1, in("x", false)), machine(2, in("a", true)), machine(3), "a", map[string][]string{"a": {"error OCA-7643"}}},
 		"the authorities were replaced":               {machine(1, in("new", true)), machine(2, in("new", true)), machine(3, in("new", false)), "a", nil},

@@ -4,6 +4,7 @@ package machines
 
 import (
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"os"
@@ -18,6 +19,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
@@ -44,8 +46,11 @@ func newFleetTest(t *testing.T) *fleetTest {
 	f := &fleetTest{machinesTest: newMachinesTest(t), dir: t.TempDir(), machines: map[string]*fleetnode.Machine{}, breaks: map[string]bool{}, parallel: 3}
 	kubeconfig, err := os.ReadFile(f.Cluster.Kubeconfig)
 	require.NoError(t, err)
+	admin, err := clientcmd.Load(kubeconfig)
+	require.NoError(t, err)
+	authority := fmt.Sprintf("%x", sha256.Sum256(admin.Clusters[admin.Contexts[admin.CurrentContext].Cluster].CertificateAuthorityData))
 	for _, name := range []string{"fleet-cp", "fleet-b", "fleet-c", "fleet-d"} {
-		hooks := fleetnode.Hooks{Join: func(script string) error { return f.join(name, script) }}
+		hooks := fleetnode.Hooks{Authority: authority, Join: func(script string) error { return f.join(name, script) }}
 		if name == "fleet-cp" {
 			hooks.Kubeconfig = string(kubeconfig)
 		}
@@ -184,8 +189,24 @@ func TestFleet(t *testing.T) {
 		t.Errorf("the login: %v", err)
 	}
 	f.settled(t)
+	f.replaced(t)
 	f.removal(t)
 	f.reset(t)
+}
+
+// replaced gives the first machine a new disk: it must not create a second cluster beside the one of the others.
+func (f *fleetTest) replaced(t *testing.T) {
+	t.Helper()
+	f.machines["fleet-cp"].Say("authority", "")
+	res, err := f.apply(t.Context(), "fleet-b", "fleet-c", "fleet-d")
+	f.machines["fleet-cp"].Unsay("authority")
+	f.want(res, "cp failed, b waiting, c waiting, d waiting")
+	if found := finding.Of(err); len(found) != 1 || !strings.Contains(strings.Join(found[0].Evidence, ""), "OCA-7654") {
+		t.Errorf("%v", err)
+	}
+	if did := f.machines["fleet-cp"].Did(); len(did) > 0 {
+		t.Errorf("it did %v", did)
+	}
 }
 
 // reset shows the states of the machines and resets all that are left. It does not touch what belongs to another cluster.
