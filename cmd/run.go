@@ -247,9 +247,8 @@ func machine(ctx context.Context, cfg *config.Config, command config.For, rootfs
 		asRegistered(cfg, is)
 		cfg.Node.Offline = cfg.Node.Offline || !cfg.Gives("node.offline") && kubernetes.Offline(h)
 	}
-	if command == config.ForInit { // clients may use the names of the first init, whose flags are not always given again
-		cfg.Cluster.APIServerCertExtraSANs = append(cfg.Cluster.APIServerCertExtraSANs, was.Names...)
-		cfg.Cluster.KubernetesImageRepository = cmp.Or(cfg.Cluster.KubernetesImageRepository, cfg.Cluster.ImageRepository, was.ImageRepository)
+	if command == config.ForInit {
+		was.Keep(cfg)
 	}
 	complete(cfg, h.Facts, was.ProxyMode, kubernetes.NodeAddress(h))
 	if err := config.Validate(cfg, command); err != nil {

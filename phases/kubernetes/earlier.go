@@ -6,12 +6,19 @@ import (
 	"bytes"
 	"cmp"
 	"fmt"
+	"maps"
+	"slices"
+	"strconv"
 	"strings"
+	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	kubeadmv1beta4 "k8s.io/kubernetes/cmd/kubeadm/app/apis/kubeadm/v1beta4"
 	"k8s.io/kubernetes/cmd/kubeadm/app/constants"
 	"sigs.k8s.io/yaml"
 
 	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/internal/version"
 	"yunion.io/x/ocadm/phases/config"
 	"yunion.io/x/ocadm/phases/host"
@@ -41,9 +48,25 @@ type Earlier struct {
 	ProxyMode         string
 	// Endpoint is the cluster's endpoint, host:port. It is empty until init has stored it in the cluster, because nothing used it before.
 	Endpoint string
-	// Names are those of the API server's certificate, ImageRepository is the source of the images of Kubernetes. They are empty while Endpoint is.
-	Names           []string
-	ImageRepository string
+	// Names are those of the API server's certificate, ImageRepository is the source of the images of Kubernetes. They and the settings below, which have
+	// the form of those of init, are empty while Endpoint is.
+	Names               []string
+	ImageRepository     string
+	FeatureGates        string
+	CertificateValidity time.Duration
+	NodeCIDRMaskSize    int
+}
+
+// Keep sets what the first init set, for one that is repeated without its flags. Pods, clients and certificates depend on it.
+func (e Earlier) Keep(c *config.Config) {
+	k := &c.Cluster
+	k.APIServerCertExtraSANs = append(k.APIServerCertExtraSANs, e.Names...)
+	k.KubernetesImageRepository = cmp.Or(k.KubernetesImageRepository, k.ImageRepository, e.ImageRepository)
+	k.FeatureGates = cmp.Or(k.FeatureGates, e.FeatureGates)
+	k.CertificateValidity = cmp.Or(k.CertificateValidity, e.CertificateValidity)
+	if e.NodeCIDRMaskSize != 0 && !c.Gives("cluster.nodeCIDRMaskSize") {
+		k.NodeCIDRMaskSize = e.NodeCIDRMaskSize
+	}
 }
 
 // EarlierConfig reads ConfigFile.
@@ -60,6 +83,11 @@ func EarlierConfig(h *host.Host) Earlier {
 			APIServer         struct {
 				Names []string `json:"certSANs"`
 			} `json:"apiServer"`
+			FeatureGates      map[string]bool `json:"featureGates"`
+			Validity          metav1.Duration `json:"certificateValidityPeriod"`
+			ControllerManager struct {
+				Args []kubeadmv1beta4.Arg `json:"extraArgs"`
+			} `json:"controllerManager"`
 		}
 		if yaml.Unmarshal(doc, &d) != nil {
 			continue
@@ -70,6 +98,11 @@ func EarlierConfig(h *host.Host) Earlier {
 			out.KubernetesVersion, out.Networking = d.KubernetesVersion, d.Networking
 			if h.Ledger.Has(host.KindPhase, storeConfiguration().key()) {
 				out.Endpoint, out.Names, out.ImageRepository = d.Endpoint, d.APIServer.Names, d.ImageRepository
+				out.CertificateValidity = d.Validity.Duration
+				gates := lists.Map(slices.Sorted(maps.Keys(d.FeatureGates)), func(g string) string { return fmt.Sprintf("%s=%t", g, d.FeatureGates[g]) })
+				out.FeatureGates = strings.Join(gates, ",")
+				mask := lists.First(d.ControllerManager.Args, func(a kubeadmv1beta4.Arg) bool { return a.Name == maskSize || a.Name == maskSizeIPv4 })
+				out.NodeCIDRMaskSize, _ = strconv.Atoi(mask.Value) // 0 if there is none
 			}
 		}
 		out.ProxyMode = cmp.Or(out.ProxyMode, proxyModeIn(doc))

@@ -5,6 +5,9 @@ package kubernetes
 import (
 	"slices"
 	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
 
 	"yunion.io/x/ocadm/phases/config"
 	"yunion.io/x/ocadm/phases/host"
@@ -46,6 +49,33 @@ func TestNamesOfTheFirstInit(t *testing.T) {
 		}
 		if got := certSANs(h.Config); !slices.Equal(got, []string{"localhost", "127.0.0.1", "10.0.0.100", "api.example.org"}) {
 			t.Errorf("%s: %v", name, got)
+		}
+	}
+}
+
+// An init that is repeated without the flags of the first one renders the same configuration. Flags that it has take precedence.
+func TestKeepOfTheFirstInit(t *testing.T) {
+	for name, pods := range map[string]string{"one family": "10.40.0.0/16", "both": "10.40.0.0/16,fd00:40::/56"} {
+		h := fakeHost(t, nil)
+		first := testConfig()
+		first.Cluster.PodNetworkCIDR, first.Cluster.NodeCIDRMaskSize = pods, 26
+		first.Cluster.FeatureGates, first.Cluster.CertificateValidity = "NodeLocalCRISocket=true", 48*time.Hour
+		raw, err := RenderInit(first)
+		require.NoError(t, err)
+		write(t, h, ConfigFile, string(raw))
+		require.NoError(t, h.Ledger.Record(host.Entry{Kind: host.KindPhase, Name: storeConfiguration().key(), Op: host.Found}))
+		repeated := testConfig()
+		repeated.Cluster.PodNetworkCIDR = pods
+		EarlierConfig(h).Keep(repeated)
+		if again, err := RenderInit(repeated); err != nil || string(again) != string(raw) {
+			t.Errorf("%s: %v\n%s", name, err, cmp.Diff(string(raw), string(again)))
+		}
+		other := testConfig()
+		other.Cluster.NodeCIDRMaskSize, other.Cluster.FeatureGates, other.Cluster.CertificateValidity = 25, "NodeLocalCRISocket=false", time.Hour
+		other.Given = []string{"cluster.nodeCIDRMaskSize"}
+		EarlierConfig(h).Keep(other)
+		if is := other.Cluster; is.NodeCIDRMaskSize != 25 || is.FeatureGates != "NodeLocalCRISocket=false" || is.CertificateValidity != time.Hour {
+			t.Errorf("%s: %+v", name, is)
 		}
 	}
 }

@@ -42,6 +42,8 @@ const (
 	nodeStatusFrequency = 4 * time.Second
 	nodeStatusReport    = time.Minute
 	maxRestartPeriod    = time.Minute
+	// maskSize is the flag of the controller manager for the size of a node's range of pod addresses, maskSizeIPv4 that in a cluster of both families.
+	maskSize, maskSizeIPv4 = "node-cidr-mask-size", "node-cidr-mask-size-ipv4"
 )
 
 // RenderInit returns kubeadm's configuration of a first control-plane node: four YAML documents. It may hold a token.
@@ -103,11 +105,11 @@ func clusterConfiguration(c *config.Config) (kubeadmv1beta4.ClusterConfiguration
 		validity = &metav1.Duration{Duration: d}
 		controllers.ExtraArgs = append(controllers.ExtraArgs, arguments("cluster-signing-duration", d.String())...) // for the kubelets' certificates
 	}
-	maskSize := "node-cidr-mask-size"
+	mask := maskSize
 	if strings.Contains(c.Cluster.PodNetworkCIDR, ",") {
-		maskSize = "node-cidr-mask-size-ipv4"
+		mask = maskSizeIPv4
 	}
-	controllers.ExtraArgs = append(controllers.ExtraArgs, arguments(maskSize, strconv.Itoa(nodeMaskSize(c)))...)
+	controllers.ExtraArgs = append(controllers.ExtraArgs, arguments(mask, strconv.Itoa(nodeMaskSize(c)))...)
 	return kubeadmv1beta4.ClusterConfiguration{
 		TypeMeta:             metav1.TypeMeta{APIVersion: kubeadmAPIVersion, Kind: "ClusterConfiguration"},
 		KubernetesVersion:    c.Cluster.KubernetesVersion,
