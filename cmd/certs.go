@@ -65,7 +65,7 @@ func newCertsCheck(a *app) *cobra.Command {
 		}
 		return kubernetes.Expiry(list, h.Config.Node.Name)
 	}
-	addDays(c, &days, "number of days before expiry at which a certificate counts as expiring soon")
+	addDays(c, &days, "`number` of days before expiry at which a certificate counts as expiring soon")
 	return c
 }
 
@@ -120,7 +120,7 @@ func newCertsRenew(a *app) *cobra.Command {
 		},
 	}
 	f.add(c)
-	addDays(c, &days, "renew certificates that expire within this number of days")
+	addDays(c, &days, "renew certificates that expire within this `number` of days")
 	c.Flags().BoolVar(&all, "all", false, "renew everything")
 	c.Flags().BoolVar(&everywhere, "all-nodes", false, "let the operator renew everything on all control-plane nodes, one after the other")
 	cloud.add(a, c, nil)
