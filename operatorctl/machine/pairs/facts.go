@@ -117,10 +117,6 @@ func Compare(all map[string]Facts, g Group) map[string]finding.List {
 	first := cmp.Or(g.First, names[0])
 	if g.First != "" {
 		otherClusters(all, names, first, g.Authority, add)
-		members := lists.Filter(names, func(n string) bool { return g.Authority != "" && all[n].Authority == g.Authority })
-		if f, there := all[first]; there && f.Authority == "" && len(members) > 0 {
-			add(first, secondCluster(first, members))
-		}
 	}
 	middle := median(all)
 	for _, n := range names {
@@ -163,14 +159,17 @@ func twins(all map[string]Facts, names []string, add func(string, finding.Findin
 	}
 }
 
-// otherClusters finds machines that belong to another cluster. The CA of the first node overrides the one in the fleet's directory, which is out of date
+// otherClusters finds machines that belong to another cluster, or would create one. The CA of the first node overrides the one in the fleet's directory, which is out of date
 // after the CAs were replaced. But if another machine has the one in the directory, the address of the first node leads to another cluster.
 func otherClusters(all map[string]Facts, names []string, first, known string, add func(string, finding.Finding)) {
 	authority := cmp.Or(all[first].Authority, known)
-	ours := known != "" && authority != known && slices.ContainsFunc(names, func(n string) bool { return all[n].Authority == known })
-	if ours {
+	members := lists.Filter(names, func(n string) bool { return known != "" && all[n].Authority == known })
+	switch f, there := all[first]; {
+	case len(members) > 0 && authority != known:
 		authority = known
-	} else if f, there := all[first]; there && !f.Administrator && f.Authority != "" {
+	case there && f.Authority == "" && len(members) > 0:
+		add(first, secondCluster(first, members))
+	case there && f.Authority != "" && !f.Administrator:
 		authority = "none" // it is a worker of another cluster
 	}
 	for _, n := range names {
