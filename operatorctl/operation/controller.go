@@ -19,7 +19,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/event"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
-	"yunion.io/x/ocadm/internal/lists"
 )
 
 // Settings define how operations move clouds.
@@ -154,9 +153,12 @@ func Of(ctx context.Context, c client.Reader, key client.ObjectKey) ([]*v1alpha1
 	if err := c.List(ctx, &list, client.InNamespace(key.Namespace)); err != nil {
 		return nil, fmt.Errorf("listing operations: %w", err)
 	}
-	all := lists.Pick(list.Items, func(o v1alpha1.OnecloudOperation) (*v1alpha1.OnecloudOperation, bool) {
-		return &o, o.Spec.Cloud == key.Name
-	})
+	var all []*v1alpha1.OnecloudOperation
+	for i := range list.Items { // without copies: each pass of each cloud does this
+		if list.Items[i].Spec.Cloud == key.Name {
+			all = append(all, &list.Items[i])
+		}
+	}
 	slices.SortFunc(all, InTurn)
 	return all, nil
 }
