@@ -86,27 +86,33 @@ func GatherCluster(ctx context.Context, h *Host) (*Cluster, error) {
 	return out, out.Stored(ctx, h, c)
 }
 
-// Stored reads what an earlier run stored in the cluster. Unless a namespace is given, it looks in all in which the operator manages clouds.
+// Stored reads what an earlier run stored in the cluster.
 func (k *Cluster) Stored(ctx context.Context, h *Host, c client.Client) (err error) {
 	pull := &corev1.Secret{}
 	if err := c.Get(ctx, client.ObjectKey{Namespace: cluster.DefaultNamespace, Name: cluster.PullSecret}, pull); client.IgnoreNotFound(err) != nil {
 		return fmt.Errorf("reading the registry credentials: %w", err)
 	}
 	k.RegistryAuth = string(pull.Data[corev1.DockerConfigJsonKey])
+	k.Settings, err = StoredSettings(ctx, h, c)
+	return err
+}
+
+// StoredSettings reads the settings that an earlier run stored. Unless a namespace is given, it looks in all in which the operator manages clouds.
+func StoredSettings(ctx context.Context, h *Host, c client.Client) (s cluster.Options, err error) {
 	namespaces := []string{cmp.Or(h.Config.Cloud.Namespace, cluster.DefaultNamespace)}
 	if !h.Config.Gives("cloud.namespace") {
 		d := &appsv1.Deployment{}
 		if err := c.Get(ctx, client.ObjectKey{Namespace: cluster.DefaultNamespace, Name: cluster.OperatorName}, d); client.IgnoreNotFound(err) != nil {
-			return fmt.Errorf("reading the namespaces of the operator: %w", err)
+			return s, fmt.Errorf("reading the namespaces of the operator: %w", err)
 		}
 		namespaces = append(namespaces, cluster.WatchedBy(d)...)
 	}
 	for _, name := range namespaces {
-		if k.Settings, err = cluster.LoadSettings(ctx, c, name); err != nil || k.Settings.Database.Host != "" {
-			return err
+		if s, err = cluster.LoadSettings(ctx, c, name); err != nil || s.Database.Host != "" {
+			break
 		}
 	}
-	return nil
+	return s, err
 }
 
 func (k *Cluster) lists(ctx context.Context, c client.Client) error {

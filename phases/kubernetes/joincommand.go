@@ -164,9 +164,8 @@ func ofCluster(ctx context.Context, h *host.Host) string {
 
 // ClusterImageRepository returns the repository of all images of a cluster, as stored by init; "" without --image-repository.
 func ClusterImageRepository(ctx context.Context, h *host.Host, c client.Client) (string, error) {
-	var k host.Cluster
-	err := k.Stored(ctx, h, c)
-	return k.Settings.ImageRepository, err
+	s, err := host.StoredSettings(ctx, h, c)
+	return s.ImageRepository, err
 }
 
 // CAHash returns the pin of the cluster's CA, the argument of --discovery-token-ca-cert-hash. The cluster is that of the given kubeconfig, else this machine's.
