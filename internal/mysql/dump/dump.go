@@ -79,7 +79,7 @@ func (s Summary) Count() (tables int, rows int64) {
 	return tables, rows
 }
 
-// Tables returns the tables by DATABASE.TABLE.
+// Tables returns the tables by DATABASE.TABLE. The databases of clouds have no dots in their names.
 func (s Summary) Tables() map[string]TableSummary {
 	out := map[string]TableSummary{}
 	for _, d := range s.Databases {
