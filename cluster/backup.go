@@ -128,12 +128,7 @@ func backupSteps() []workflow.Phase[*making] {
 		{Name: "dump", Short: "Write the databases, passwords and options into the file", Timeout: longStep, Run: step((*making).dump)},
 		{
 			Name: "etcd", Short: "Store the newest snapshot of etcd beside the file", Timeout: longStep, Run: step((*making).etcd),
-			Skip: func(m *making) string {
-				if m.Snapshots.Dir == "" || m.Out != nil {
-					return "--etcd-snapshots was not given"
-				}
-				return ""
-			},
+			Skip: workflow.SkipIf("--etcd-snapshots was not given", func(m *making) bool { return m.Snapshots.Dir == "" || m.Out != nil }),
 		},
 		{
 			Name: "prove", Short: "Restore the file into scratch databases, and compare", Timeout: longStep, Run: step((*making).prove),
@@ -149,12 +144,7 @@ func backupSteps() []workflow.Phase[*making] {
 		},
 		{
 			Name: "retention", Short: "Remove older backups", Timeout: longStep, Run: step((*making).retain),
-			Skip: func(m *making) string {
-				if m.Out != nil || m.Keep == 0 {
-					return "all backups are kept"
-				}
-				return ""
-			},
+			Skip: workflow.SkipIf("all backups are kept", func(m *making) bool { return m.Out != nil || m.Keep == 0 }),
 		},
 	}
 }

@@ -71,12 +71,7 @@ func inPlaceSteps() []workflow.Phase[*restoring] {
 		{Name: "stop", Short: "Stop the services", Timeout: longStep, Run: locked((*restoring).stop)},
 		{
 			Name: "save", Short: "Save the present data", Timeout: longStep, Run: locked((*restoring).save),
-			Skip: func(x *restoring) string {
-				if x.Before == nil {
-					return "--no-backup was given"
-				}
-				return ""
-			},
+			Skip: workflow.SkipIf("--no-backup was given", func(x *restoring) bool { return x.Before == nil }),
 		},
 		checkFile,
 		{Name: stepDatabases, Short: "Replace the databases, and compare every row", Timeout: longStep, Run: step((*restoring).databases)},

@@ -173,12 +173,9 @@ func (n *node) login(ctx context.Context, k client.Client, jump bool) (string, e
 func handOver() step {
 	return step{
 		Name: "hand-over", Short: "Hand the machine over to the operator", Timeout: 5 * time.Minute,
-		Skip: func(n *node) string {
-			if n.role == roleFirst && len(n.Spec.ControlPlanes) == 1 {
-				return "the operator cannot remove the only control-plane node"
-			}
-			return ""
-		},
+		Skip: workflow.SkipIf("the operator cannot remove the only control-plane node", func(n *node) bool {
+			return n.role == roleFirst && len(n.Spec.ControlPlanes) == 1
+		}),
 		Run: func(ctx context.Context, n *node, report workflow.Reporter) error {
 			k, err := n.open()
 			if err != nil {

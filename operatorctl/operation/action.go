@@ -23,16 +23,6 @@ import (
 // A step with ReadOnly set changes nothing. If no other step has begun, a failed operation has changed nothing, and nothing is reverted.
 type Step = workflow.Phase[*Run]
 
-// skipIf returns a Skip that gives the reason why if cond holds.
-func skipIf(why string, cond func(*Run) bool) func(*Run) string {
-	return func(r *Run) string {
-		if cond(r) {
-			return why
-		}
-		return ""
-	}
-}
-
 // Action is a kind of operation.
 type Action struct {
 	// Name is the value of spec.action; Short says what it does.

@@ -85,7 +85,7 @@ func savedSet(release int) string { return fmt.Sprintf("b%d", release) }
 func save() Step {
 	return Step{
 		Name: "save", Short: "Copy the databases", Timeout: databasesTimeout,
-		Skip: skipIf("an update without copies was requested", func(r *Run) bool {
+		Skip: workflow.SkipIf("an update without copies was requested", func(r *Run) bool {
 			p := r.Operation.Spec.Update
 			return p != nil && p.NoBackup
 		}),

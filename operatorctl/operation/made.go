@@ -14,6 +14,7 @@ import (
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/internal/backup"
 	"yunion.io/x/ocadm/internal/mysql"
+	"yunion.io/x/ocadm/internal/workflow"
 	"yunion.io/x/ocadm/operatorctl/catalog"
 	"yunion.io/x/ocadm/operatorctl/component"
 	"yunion.io/x/ocadm/operatorctl/effects"
@@ -115,7 +116,7 @@ func madeReleases(secrets []corev1.Secret, cloud string, before int, operation s
 func removeMade() Step {
 	return Step{
 		Name: "databases-made", Short: "Remove the databases created for new components", Timeout: databasesTimeout,
-		Skip: skipIf("none was created", func(r *Run) bool {
+		Skip: workflow.SkipIf("none was created", func(r *Run) bool {
 			s := r.Status()
 			return s.Rollout == nil || s.Databases == nil || len(s.Databases.Absent) == 0
 		}),

@@ -44,7 +44,7 @@ const (
 func pull(next func(context.Context, *Run) (*release.Release, error), remedy string) Step {
 	return Step{
 		Name: "pull", Short: "Pull the images of the release on the nodes", ReadOnly: true, Patience: pullPatience,
-		Skip: skipIf("no target release was specified", func(r *Run) bool {
+		Skip: workflow.SkipIf("no target release was specified", func(r *Run) bool {
 			spec := r.Operation.Spec
 			return spec.Action == v1alpha1.ActionCheck && spec.Update == nil && spec.Rollback == nil
 		}),

@@ -20,6 +20,7 @@ import (
 	"yunion.io/x/ocadm/internal/backup"
 	"yunion.io/x/ocadm/internal/kube"
 	"yunion.io/x/ocadm/internal/lists"
+	"yunion.io/x/ocadm/internal/workflow"
 	"yunion.io/x/ocadm/operatorctl/catalog"
 	"yunion.io/x/ocadm/operatorctl/component"
 	"yunion.io/x/ocadm/operatorctl/render"
@@ -66,7 +67,7 @@ func sources(s *v1alpha1.OnecloudOperationStatus) []source {
 func bringBack(name, short string) Step {
 	return Step{
 		Name: name, Short: short, Timeout: databasesTimeout,
-		Skip: skipIf("there is nothing to restore", func(r *Run) bool {
+		Skip: workflow.SkipIf("there is nothing to restore", func(r *Run) bool {
 			s := r.Status()
 			return len(sources(&s)) == 0 && (s.Rollout == nil || len(s.Rollout.Stopped) == 0)
 		}),
@@ -293,7 +294,7 @@ func replicasOf(components []string) []string {
 func bringForward() Step {
 	return Step{
 		Name: "databases", Short: "Restore the databases of that release", Timeout: databasesTimeout,
-		Skip: skipIf("the databases are kept", func(r *Run) bool {
+		Skip: workflow.SkipIf("the databases are kept", func(r *Run) bool {
 			p := r.Operation.Spec.Rollback
 			return p == nil || !p.RestoreDatabases
 		}),

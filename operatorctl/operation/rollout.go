@@ -303,7 +303,7 @@ func (m mover) gate(ctx context.Context, wave string, components []string) error
 func back(number int, name string) Step {
 	return limited(Step{
 		Name: "back-" + name, Short: "Move " + name + " back",
-		Skip: skipIf("it was not moved", func(r *Run) bool { return r.rollout() == nil || r.rollout().Reached < number }),
+		Skip: workflow.SkipIf("it was not moved", func(r *Run) bool { return r.rollout() == nil || r.rollout().Reached < number }),
 		Run: moving(func(ctx context.Context, m mover) error {
 			if err := m.steer(ctx, func(now *v1alpha1.Rollout) { now.Reached = number - 1 }); err != nil {
 				return err
@@ -342,7 +342,7 @@ func (m mover) advance(ctx context.Context, wave string, v verdict) error {
 func restore() Step {
 	return Step{
 		Name: "restore-release", Short: "Restore the previous release", Timeout: releaseTimeout,
-		Skip: skipIf("it is in force", func(r *Run) bool { return r.rollout() == nil }),
+		Skip: workflow.SkipIf("it is in force", func(r *Run) bool { return r.rollout() == nil }),
 		Run: moving(func(ctx context.Context, m mover) error {
 			now := m.rollout()
 			if now.Undo == "" {
