@@ -13,8 +13,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/kubernetes/cmd/kubeadm/app/constants"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -24,20 +22,8 @@ import (
 // APIServers asks each API server of the cluster for its version and returns the versions by address. It works with a kubelet's permissions, which cover these
 // Endpoints but not the Nodes and Pods of others.
 func APIServers(ctx context.Context, h *host.Host, c client.Client) (map[string]string, error) {
-	endpoints := &unstructured.Unstructured{}
-	endpoints.SetGroupVersionKind(schema.GroupVersionKind{Version: "v1", Kind: "Endpoints"}) // nodes may not read EndpointSlices
-	if err := c.Get(ctx, client.ObjectKey{Namespace: metav1.NamespaceDefault, Name: "kubernetes"}, endpoints); err != nil {
-		return nil, fmt.Errorf("listing the API servers: %w", err)
-	}
-	raw, err := json.Marshal(endpoints.Object["subsets"])
-	if err != nil {
-		return nil, fmt.Errorf("listing the API servers: %w", err)
-	}
-	var subsets []struct {
-		Addresses []struct{ IP string }
-		Ports     []struct{ Port int }
-	}
-	if err := json.Unmarshal(raw, &subsets); err != nil {
+	var endpoints corev1.Endpoints //nolint:staticcheck // nodes may not read EndpointSlices
+	if err := c.Get(ctx, client.ObjectKey{Namespace: metav1.NamespaceDefault, Name: "kubernetes"}, &endpoints); err != nil {
 		return nil, fmt.Errorf("listing the API servers: %w", err)
 	}
 	ca, err := h.Files.ReadFile(pkiDir + "/ca.crt")
@@ -45,10 +31,10 @@ func APIServers(ctx context.Context, h *host.Host, c client.Client) (map[string]
 		return nil, fmt.Errorf("reading the cluster's certificate authority: %w", err)
 	}
 	out := map[string]string{}
-	for _, s := range subsets {
+	for _, s := range endpoints.Subsets {
 		for _, a := range s.Addresses {
 			for _, p := range s.Ports {
-				at := net.JoinHostPort(a.IP, strconv.Itoa(p.Port))
+				at := net.JoinHostPort(a.IP, strconv.Itoa(int(p.Port)))
 				if out[at], err = versionAt(ctx, ca, at); err != nil {
 					return nil, err
 				}
