@@ -164,8 +164,7 @@ func (s bundleServer) newCertificate(names []string) error {
 	if err != nil {
 		return err
 	}
-	dns, ips := pki.SplitNames(names)
-	leaf, err := pki.Issue(ca, pki.Request{CommonName: "ocadm-bundle", DNSNames: dns, IPs: ips, Usage: pki.Server, NotBefore: time.Now(), Small: true})
+	leaf, err := pki.Issue(ca, pki.Request{CommonName: "ocadm-bundle", Names: names, Usage: pki.Server, NotBefore: time.Now(), Small: true})
 	if err != nil {
 		return err
 	}

@@ -31,8 +31,7 @@ func (c *certificates) ensure() error {
 	if err == nil && bytes.Equal(ca, c.authority.CertPEM()) && !pki.NeedsRenewal(pair.Leaf, time.Now()) && pki.SignedBy(pair.Leaf, c.authority.Cert) {
 		return nil
 	}
-	dns, ips := pki.SplitNames(c.names)
-	leaf, err := pki.Issue(c.authority, pki.Request{CommonName: c.name, DNSNames: dns, IPs: ips, NotBefore: time.Now(), Small: true})
+	leaf, err := pki.Issue(c.authority, pki.Request{CommonName: c.name, Names: c.names, NotBefore: time.Now(), Small: true})
 	if err != nil {
 		return fmt.Errorf("issuing the certificate of the server: %w", err)
 	}

@@ -84,8 +84,7 @@ func (i Issuer) Renew(now time.Time) (why string, err error) {
 			fmt.Sprintf("put the authority's key back, or put a certificate for %s that it has signed, and its key, into %s; or give --depot none",
 				strings.Join(i.Names, ", "), i.File), "%w", err)
 	}
-	dns, ips := pki.SplitNames(i.Names)
-	leaf, err := pki.Issue(ca, pki.Request{CommonName: "ocadm-depot", DNSNames: dns, IPs: ips, Usage: pki.Server, NotBefore: now, Small: true})
+	leaf, err := pki.Issue(ca, pki.Request{CommonName: "ocadm-depot", Names: i.Names, Usage: pki.Server, NotBefore: now, Small: true})
 	if err != nil {
 		return "", err
 	}

@@ -79,7 +79,7 @@ func tokens(ctx context.Context, token string) error {
 func listen(t testing.TB, s *Store, wrap func(http.Handler) http.Handler) *site {
 	t.Helper()
 	ca := authority(t)
-	cert := issue(t, ca, pki.Request{CommonName: "depot", IPs: []net.IP{net.IPv4(127, 0, 0, 1)}, NotBefore: time.Now()})
+	cert := issue(t, ca, pki.Request{CommonName: "depot", Names: []string{"127.0.0.1"}, NotBefore: time.Now()})
 	h := Handler(s, &Access{Tokens: tokens})
 	if wrap != nil {
 		h = wrap(h)

@@ -48,7 +48,7 @@ func writePair(t *testing.T, dir string, cert *tls.Certificate, modified time.Ti
 func TestListen(t *testing.T) {
 	ca := authority(t)
 	dir := t.TempDir()
-	request := pki.Request{CommonName: "first", IPs: []net.IP{net.IPv4(127, 0, 0, 1)}, NotBefore: time.Now()}
+	request := pki.Request{CommonName: "first", Names: []string{"127.0.0.1"}, NotBefore: time.Now()}
 	certFile, keyFile := writePair(t, dir, issue(t, ca, request), time.Unix(1, 0))
 	var lc net.ListenConfig
 	l, err := lc.Listen(t.Context(), "tcp", "127.0.0.1:0")

@@ -4,7 +4,6 @@ package mysql
 
 import (
 	"errors"
-	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -17,12 +16,12 @@ import (
 )
 
 // authority returns a CA, and the server arguments for a certificate that it issued.
-func authority(t *testing.T, ip net.IP) (ca string, args []string) {
+func authority(t *testing.T, ip string) (ca string, args []string) {
 	t.Helper()
 	now := time.Now()
 	a, err := pki.NewCA(now, "database", nil)
 	require.NoError(t, err)
-	server, err := pki.Issue(a, pki.Request{CommonName: "Server_Auto_Generated", NotBefore: now, IPs: []net.IP{ip}})
+	server, err := pki.Issue(a, pki.Request{CommonName: "Server_Auto_Generated", NotBefore: now, Names: []string{ip}})
 	require.NoError(t, err)
 	key, err := server.KeyPEM()
 	require.NoError(t, err)
@@ -45,8 +44,8 @@ func encrypted(t *testing.T, a *Admin) bool {
 
 // Each mode works as documented with a server that requires TLS, with one whose certificate has another name, and with one without TLS.
 func TestTLS(t *testing.T) {
-	ca, args := authority(t, net.IPv4(127, 0, 0, 1))
-	otherCA, otherArgs := authority(t, net.IPv4(192, 0, 2, 1))
+	ca, args := authority(t, "127.0.0.1")
+	otherCA, otherArgs := authority(t, "192.0.2.1")
 	only := mariadb.Require(t, mariadb.Options{Args: append(args, "--require-secure-transport=ON")})
 	elsewhere := mariadb.Require(t, mariadb.Options{Args: otherArgs})
 	plain, insecureTransport := root(t), AccessDenied // MariaDB 10.11's answer
@@ -105,7 +104,7 @@ func TestTLS(t *testing.T) {
 }
 
 func TestCheckTLS(t *testing.T) {
-	ca, _ := authority(t, net.IPv4(127, 0, 0, 1))
+	ca, _ := authority(t, "127.0.0.1")
 	for _, c := range []struct {
 		mode TLSMode
 		ca   string

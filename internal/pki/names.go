@@ -22,9 +22,8 @@ func ServiceNames(name, namespace string) []string {
 	}
 }
 
-// SplitNames splits user-supplied addresses (such as that of a load balancer) into the DNS names and IP addresses of a certificate. It drops empty
-// entries and duplicates.
-func SplitNames(names []string) (dns []string, ips []net.IP) {
+// splitNames splits names, which may be user-supplied (such as the address of a load balancer), into the DNS names and IP addresses of a certificate.
+func splitNames(names []string) (dns []string, ips []net.IP) {
 	for _, n := range unique(names) {
 		if ip := net.ParseIP(strings.Trim(n, "[]")); ip != nil {
 			ips = append(ips, ip)
@@ -46,15 +45,13 @@ func EtcdRequests(service, namespace string, extra []string, notBefore, notAfter
 	names := ServiceNames(service, namespace)
 	names = append(names, lists.Map(names[1:], func(n string) string { return "*." + n })...)
 	names = append(names, "localhost", "127.0.0.1", "::1")
-	serverDNS, serverIPs := SplitNames(append(names, extra...))
-	peerDNS, peerIPs := SplitNames(names)
-	r := func(cn string, u Usage, dns []string, ips []net.IP) Request {
-		return Request{CommonName: cn, DNSNames: dns, IPs: ips, Usage: u, NotBefore: notBefore, NotAfter: notAfter}
+	r := func(cn string, u Usage, names ...string) Request {
+		return Request{CommonName: cn, Names: names, Usage: u, NotBefore: notBefore, NotAfter: notAfter}
 	}
 	return Etcd{
-		Server: r("etcd-server", ServerAndClient, serverDNS, serverIPs),
-		Peer:   r("etcd-peer", ServerAndClient, peerDNS, peerIPs),
-		Client: r("etcd-client", Client, nil, nil),
+		Server: r("etcd-server", ServerAndClient, append(names, extra...)...),
+		Peer:   r("etcd-peer", ServerAndClient, names...),
+		Client: r("etcd-client", Client),
 	}
 }
 

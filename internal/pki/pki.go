@@ -52,9 +52,9 @@ const (
 // Request describes a leaf certificate.
 type Request struct {
 	CommonName string
-	DNSNames   []string
-	IPs        []net.IP
-	Usage      Usage
+	// Names are the DNS names and IP addresses of the subject; empty ones and duplicates are dropped.
+	Names []string
+	Usage Usage
 	// NotBefore is the time of issue; the certificate is backdated by an hour for clocks that differ.
 	NotBefore time.Time
 	// NotAfter defaults to LeafLifetime after NotBefore, and is never later than the CA's end.
@@ -117,12 +117,13 @@ func Issue(ca Pair, r Request) (Pair, error) {
 	if !start.Before(end) {
 		return Pair{}, fmt.Errorf("issuing certificate %q: it would end (%s) before it begins", r.CommonName, end.Format(time.RFC3339))
 	}
+	dns, ips := splitNames(r.Names)
 	t := &x509.Certificate{
 		Subject:               pkix.Name{CommonName: r.CommonName},
 		NotBefore:             start.UTC(),
 		NotAfter:              end.UTC(),
-		DNSNames:              unique(r.DNSNames),
-		IPAddresses:           slices.CompactFunc(slices.Clone(r.IPs), net.IP.Equal),
+		DNSNames:              dns,
+		IPAddresses:           slices.CompactFunc(ips, net.IP.Equal),
 		KeyUsage:              x509.KeyUsageDigitalSignature | x509.KeyUsageKeyEncipherment,
 		ExtKeyUsage:           extUsages(r.Usage),
 		BasicConstraintsValid: true,

@@ -49,8 +49,8 @@ func verify(ca, leaf *x509.Certificate, name string, at time.Time, u x509.ExtKey
 
 func TestServiceCertificate(t *testing.T) {
 	ca := newCA(t)
-	dns, ips := SplitNames(append(ServiceNames("default-region", "onecloud"), "10.1.2.3", "cloud.example.org", "", "10.1.2.3"))
-	leaf := issue(t, ca, Request{CommonName: "service", DNSNames: dns, IPs: ips, NotBefore: epoch})
+	names := append(ServiceNames("default-region", "onecloud"), "10.1.2.3", "cloud.example.org", "", "10.1.2.3")
+	leaf := issue(t, ca, Request{CommonName: "service", Names: names, NotBefore: epoch})
 
 	for _, tc := range []struct {
 		name string
@@ -156,8 +156,7 @@ func TestNeedsRenewal(t *testing.T) {
 
 func TestCovers(t *testing.T) {
 	ca := newCA(t)
-	leaf := issue(t, ca, Request{CommonName: "service", DNSNames: []string{"a", "*.b.svc"}, IPs: []net.IP{net.ParseIP("10.0.0.1"), net.ParseIP("fd00::1")},
-		NotBefore: epoch})
+	leaf := issue(t, ca, Request{CommonName: "service", Names: []string{"a", "*.b.svc", "10.0.0.1", "fd00::1"}, NotBefore: epoch})
 	got := Covers(leaf.Cert, []string{"a", "x.b.svc", "10.0.0.1", "fd00::1", "b", "10.0.0.2", "x.y.b.svc", "b", ""})
 	if want := []string{"b", "10.0.0.2", "x.y.b.svc"}; !slices.Equal(got, want) {
 		t.Errorf("missing %v, want %v", got, want)
@@ -180,7 +179,7 @@ func TestSignedBy(t *testing.T) {
 
 func TestPEM(t *testing.T) {
 	ca := newCA(t)
-	leaf := issue(t, ca, Request{CommonName: "service", DNSNames: []string{"a"}, NotBefore: epoch})
+	leaf := issue(t, ca, Request{CommonName: "service", Names: []string{"a"}, NotBefore: epoch})
 	key, err := leaf.KeyPEM()
 	require.NoError(t, err)
 	if !bytes.HasPrefix(key, []byte("-----BEGIN RSA PRIVATE KEY-----")) {
@@ -234,7 +233,7 @@ func mustKeyPEM(t *testing.T, p Pair) []byte {
 }
 
 func TestSplitNames(t *testing.T) {
-	dns, ips := SplitNames([]string{"a", "", "10.0.0.1", "[fd00::1]", "a", "b.c"})
+	dns, ips := splitNames([]string{"a", "", "10.0.0.1", "[fd00::1]", "a", "b.c"})
 	if diff := cmp.Diff([]string{"a", "b.c"}, dns); diff != "" {
 		t.Error(diff)
 	}

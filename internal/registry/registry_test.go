@@ -13,7 +13,6 @@ import (
 	"io"
 	"io/fs"
 	"log"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -247,7 +246,7 @@ func ofTheMachine(t *testing.T) tls.Certificate {
 	t.Helper()
 	ca, err := pki.NewCA(time.Now(), "machine", nil)
 	require.NoError(t, err)
-	leaf, err := pki.Issue(ca, pki.Request{CommonName: "r", IPs: []net.IP{net.IPv4(127, 0, 0, 1)}, Usage: pki.Server, NotBefore: time.Now(), Small: true})
+	leaf, err := pki.Issue(ca, pki.Request{CommonName: "r", Names: []string{"127.0.0.1"}, Usage: pki.Server, NotBefore: time.Now(), Small: true})
 	require.NoError(t, err)
 	file := filepath.Join(t.TempDir(), "ca.crt")
 	require.NoError(t, os.WriteFile(file, ca.CertPEM(), 0o600))

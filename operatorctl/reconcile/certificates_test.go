@@ -92,7 +92,7 @@ func TestSuppliedCertificates(t *testing.T) {
 	ca, err := pki.NewCA(b0, "of the house", nil)
 	require.NoError(t, err)
 	issued := func(small bool, names ...string) *corev1.Secret {
-		pair, err := pki.Issue(ca, pki.Request{CommonName: "cloud", DNSNames: names, NotBefore: b0, Usage: pki.Server, Small: small})
+		pair, err := pki.Issue(ca, pki.Request{CommonName: "cloud", Names: names, NotBefore: b0, Usage: pki.Server, Small: small})
 		require.NoError(t, err)
 		data := pairData(t, pair, "service")
 		data["ca.crt"] = ca.CertPEM()
@@ -135,7 +135,7 @@ func TestSuppliedCertificates(t *testing.T) {
 func TestIngressPresentsTheSuppliedCertificate(t *testing.T) {
 	ca, err := pki.NewCA(b0, "of the house", nil)
 	require.NoError(t, err)
-	pair, err := pki.Issue(ca, pki.Request{CommonName: "cloud", DNSNames: []string{"*.onecloud.svc"}, NotBefore: b0, Usage: pki.Server})
+	pair, err := pki.Issue(ca, pki.Request{CommonName: "cloud", Names: []string{"*.onecloud.svc"}, NotBefore: b0, Usage: pki.Server})
 	require.NoError(t, err)
 	b := newBench(t, interceptor.Funcs{}, newCloud())
 	presents := func() ([]byte, string) {

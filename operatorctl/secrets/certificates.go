@@ -128,17 +128,12 @@ func (w Wanted) Plan(found map[string]*corev1.Secret) (Plan, error) {
 		return p, fmt.Errorf("reading the CA in Secret %q: %w; restore the Secret, or delete it: the operator makes it again", p.caSecret, err)
 	}
 	if p.provided == nil {
-		request := pki.Request{CommonName: "service", Usage: pki.Server}
-		p.add(found, p.caSecret, keyServiceCert, keyServiceKey, request, w.Names)
+		p.add(found, p.caSecret, keyServiceCert, keyServiceKey, pki.Request{CommonName: "service", Names: w.Names, Usage: pki.Server})
 	}
 	etcd := pki.EtcdRequests(w.Cluster+"-etcd", w.Namespace, w.etcdNames(), w.Now, w.Now.Add(pki.LeafLifetime))
 	for i, request := range []pki.Request{etcd.Client, etcd.Peer, etcd.Server} {
-		names := slices.Clone(request.DNSNames)
-		for _, ip := range request.IPs {
-			names = append(names, ip.String())
-		}
 		request.Small = true // etcd and its clients are written in Go
-		replaced := p.add(found, etcdSecret(w.Cluster, etcdRoles[i]), etcdFile(etcdRoles[i], ".crt"), etcdFile(etcdRoles[i], ".key"), request, names)
+		replaced := p.add(found, etcdSecret(w.Cluster, etcdRoles[i]), etcdFile(etcdRoles[i], ".crt"), etcdFile(etcdRoles[i], ".key"), request)
 		if etcdRoles[i] != "client" {
 			continue
 		}
@@ -160,8 +155,7 @@ func (w Wanted) etcdNames() []string {
 }
 
 // add plans a leaf: the stored one is kept while it is usable. It reports whether a stored one is replaced.
-func (p *Plan) add(found map[string]*corev1.Secret, secret, certKey, keyKey string, request pki.Request, names []string) bool {
-	request.DNSNames, request.IPs = pki.SplitNames(names)
+func (p *Plan) add(found map[string]*corev1.Secret, secret, certKey, keyKey string, request pki.Request) bool {
 	request.NotBefore, request.NotAfter = p.wanted.Now.Add(-time.Hour), p.wanted.Now.Add(pki.LeafLifetime)
 	l := leaf{secret: secret, certKey: certKey, keyKey: keyKey, request: request}
 	data := dataOf(found[secret])
@@ -169,7 +163,7 @@ func (p *Plan) add(found map[string]*corev1.Secret, secret, certKey, keyKey stri
 		old, err := pki.ParsePair(data[certKey], data[keyKey])
 		ca := p.ca.pair
 		early := err == nil && p.wanted.Now.Before(old.Cert.NotBefore) && ca.Cert.NotBefore.Before(old.Cert.NotBefore) // a clock was ahead
-		if err == nil && !early && (!pki.NeedsRenewal(old.Cert, p.wanted.Now) || endsWith(ca, old)) && len(pki.Covers(old.Cert, names)) == 0 &&
+		if err == nil && !early && (!pki.NeedsRenewal(old.Cert, p.wanted.Now) || endsWith(ca, old)) && len(pki.Covers(old.Cert, request.Names)) == 0 &&
 			pki.SignedBy(old.Cert, ca.Cert) {
 			l.data = map[string][]byte{certKey: data[certKey], keyKey: data[keyKey]}
 		}

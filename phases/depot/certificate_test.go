@@ -36,7 +36,7 @@ func cluster(t *testing.T, h *host.Host) pki.Pair {
 	key, err := ca.KeyPEM()
 	require.NoError(t, err)
 	server, err := pki.Issue(ca, pki.Request{CommonName: "kube-apiserver", NotBefore: time.Now(), Small: true,
-		DNSNames: []string{"kubernetes", "kubernetes.default.svc", "cloud.example.org"}, IPs: []net.IP{net.IPv4(10, 3, 0, 1), net.IPv4(127, 0, 0, 1)}})
+		Names: []string{"kubernetes", "kubernetes.default.svc", "cloud.example.org", "10.3.0.1", "127.0.0.1"}})
 	require.NoError(t, err)
 	put(t, h, authority, string(ca.CertPEM()))
 	put(t, h, authorityKey, string(key))
@@ -105,7 +105,7 @@ func TestConnect(t *testing.T) {
 		require.NoError(t, err)
 		return p
 	}
-	server := issue(pki.Request{CommonName: "apiserver", IPs: []net.IP{net.IPv4(127, 0, 0, 1)}})
+	server := issue(pki.Request{CommonName: "apiserver", Names: []string{"127.0.0.1"}})
 	client := issue(pki.Request{CommonName: "system:node:node", Usage: pki.Client})
 	pool := x509.NewCertPool()
 	pool.AddCert(ca.Cert)

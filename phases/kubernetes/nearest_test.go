@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"log"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -27,7 +26,7 @@ import (
 func apiServerOf(t *testing.T, ca pki.Pair, status int) *httptest.Server {
 	t.Helper()
 	now := time.Now()
-	pair, err := pki.Issue(ca, pki.Request{CommonName: "kube-apiserver", IPs: []net.IP{net.IPv4(127, 0, 0, 1)}, NotBefore: now.Add(-time.Hour), NotAfter: now.Add(time.Hour),
+	pair, err := pki.Issue(ca, pki.Request{CommonName: "kube-apiserver", Names: []string{"127.0.0.1"}, NotBefore: now.Add(-time.Hour), NotAfter: now.Add(time.Hour),
 		Usage: pki.Server})
 	require.NoError(t, err)
 	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(status) }))

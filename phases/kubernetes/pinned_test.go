@@ -5,7 +5,6 @@ package kubernetes
 import (
 	"crypto/tls"
 	"errors"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -26,7 +25,7 @@ func TestPinnedTLS(t *testing.T) {
 	}
 	ours, theirs := authority(), authority()
 	leaf := func(ca pki.Pair, address string, begin time.Time) pki.Pair {
-		p, err := pki.Issue(ca, pki.Request{CommonName: "x", IPs: []net.IP{net.ParseIP(address)}, Usage: pki.Server, NotBefore: begin, Small: true})
+		p, err := pki.Issue(ca, pki.Request{CommonName: "x", Names: []string{address}, Usage: pki.Server, NotBefore: begin, Small: true})
 		require.NoError(t, err)
 		return p
 	}

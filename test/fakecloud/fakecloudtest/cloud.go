@@ -78,11 +78,11 @@ func (c *Cloud) SmallCertificate(components ...string) map[string]any {
 
 func (c *Cloud) certificate(small bool, components []string) map[string]any {
 	c.t.Helper()
-	dns := []string{"localhost"}
+	names := []string{"localhost", "127.0.0.1"}
 	for _, component := range components {
-		dns = append(dns, pki.ServiceNames(Cluster+"-"+component, Namespace)...)
+		names = append(names, pki.ServiceNames(Cluster+"-"+component, Namespace)...)
 	}
-	pair, err := pki.Issue(c.CA, pki.Request{CommonName: "service", DNSNames: dns, IPs: []net.IP{net.IPv4(127, 0, 0, 1)}, NotBefore: time.Now(), Small: small})
+	pair, err := pki.Issue(c.CA, pki.Request{CommonName: "service", Names: names, NotBefore: time.Now(), Small: small})
 	require.NoError(c.t, err)
 	key, err := pair.KeyPEM()
 	require.NoError(c.t, err)

@@ -4,7 +4,6 @@ package harness
 
 import (
 	"fmt"
-	"net"
 	"os"
 	"path/filepath"
 	"time"
@@ -30,8 +29,7 @@ func (c *Cluster) writeCredentials() error {
 		return err
 	}
 	server, err := pki.Issue(ca, pki.Request{
-		CommonName: "kube-apiserver", NotBefore: now, IPs: []net.IP{net.IPv4(127, 0, 0, 1), net.IPv4(10, 96, 0, 1)},
-		DNSNames: append(pki.ServiceNames("kubernetes", "default"), "localhost"),
+		CommonName: "kube-apiserver", NotBefore: now, Names: append(pki.ServiceNames("kubernetes", "default"), "localhost", "127.0.0.1", "10.96.0.1"),
 	})
 	if err != nil {
 		return err

@@ -133,7 +133,7 @@ func (s scene) objects(db *mariadb.Server) pki.Pair {
 	s.t.Helper()
 	ca, err := pki.NewCA(time.Now(), "test", nil)
 	require.NoError(s.t, err)
-	pair, err := pki.Issue(ca, pki.Request{CommonName: "service", DNSNames: pki.ServiceNames("default-keystone", namespace), NotBefore: time.Now()})
+	pair, err := pki.Issue(ca, pki.Request{CommonName: "service", Names: pki.ServiceNames("default-keystone", namespace), NotBefore: time.Now()})
 	require.NoError(s.t, err)
 	key, err := pair.KeyPEM()
 	require.NoError(s.t, err)

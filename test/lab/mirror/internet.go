@@ -75,7 +75,7 @@ func (i *Internet) certificate() (*tls.Config, error) {
 	if err != nil {
 		return nil, err
 	}
-	leaf, err := pki.Issue(ca, pki.Request{CommonName: "lab", DNSNames: Names(), Usage: pki.Server, NotBefore: now, Small: true})
+	leaf, err := pki.Issue(ca, pki.Request{CommonName: "lab", Names: Names(), Usage: pki.Server, NotBefore: now, Small: true})
 	i.CA = ca.CertPEM()
 	return &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{{Certificate: [][]byte{leaf.Cert.Raw}, PrivateKey: leaf.Key}}}, err
 }
