@@ -93,13 +93,9 @@ func OtherCluster(h *host.Host) error {
 
 // ofThisCluster returns a finding if this node has already joined a different cluster.
 func ofThisCluster(h *host.Host) error {
-	raw, err := h.Files.ReadFile(pkiDir + "/ca.crt")
+	ca, err := readCertificate(h, pkiDir+"/ca.crt")
 	if err != nil {
 		return nil //nolint:nilerr // kubelet-start writes it
-	}
-	ca, err := parseCertificate(raw)
-	if err != nil {
-		return nil //nolint:nilerr // as above
 	}
 	cluster, _, err := loadKubeconfig(h, KubeletKubeconfig)
 	if err != nil {

@@ -97,11 +97,7 @@ func JoinCommandFor(ctx context.Context, h *host.Host, token string, roles JoinR
 // standard input; in the join command it is an argument, as usual. A temporary name keeps an interrupted download from being run. It needs sh, curl, coreutils and
 // sed.
 func DownloadCommand(ctx context.Context, h *host.Host, token, join string) (string, error) {
-	raw, err := authority(ctx, h)
-	if err != nil {
-		return "", fmt.Errorf("reading the cluster's certificate authority: %w", err)
-	}
-	certs, err := pki.ParseCerts(raw)
+	certs, err := authority(ctx, h)
 	if err != nil {
 		return "", fmt.Errorf("reading the cluster's certificate authority: %w", err)
 	}
@@ -170,20 +166,20 @@ func ClusterImageRepository(ctx context.Context, h *host.Host, c client.Client) 
 
 // CAHash returns the pin of the cluster's CA, the argument of --discovery-token-ca-cert-hash. The cluster is that of the given kubeconfig, else this machine's.
 func CAHash(ctx context.Context, h *host.Host) (string, error) {
-	raw, err := authority(ctx, h)
+	certs, err := authority(ctx, h)
 	if err != nil {
 		return "", fmt.Errorf("reading the cluster's certificate authority: %w", err)
 	}
-	cert, err := parseCertificate(raw)
-	if err != nil {
-		return "", fmt.Errorf("parsing the cluster's certificate authority: %w", err)
-	}
-	return pubkeypin.Hash(cert), nil
+	return pubkeypin.Hash(certs[0]), nil
 }
 
-func authority(ctx context.Context, h *host.Host) ([]byte, error) {
+func authority(ctx context.Context, h *host.Host) ([]*x509.Certificate, error) {
 	if h.Config.Run.Kubeconfig == "" {
-		return h.Files.ReadFile(pkiDir + "/ca.crt")
+		raw, err := h.Files.ReadFile(pkiDir + "/ca.crt")
+		if err != nil {
+			return nil, err
+		}
+		return pki.ParseCerts(raw)
 	}
 	c, err := h.REST(ctx)
 	if err != nil {
@@ -193,7 +189,7 @@ func authority(ctx context.Context, h *host.Host) ([]byte, error) {
 	if err := rest.LoadTLSFiles(c); err != nil {
 		return nil, err
 	}
-	return c.CAData, nil
+	return pki.ParseCerts(c.CAData)
 }
 
 // Endpoint returns the cluster's control plane endpoint, host:port, from the cluster if it answers, else from the administrator's kubeconfig.

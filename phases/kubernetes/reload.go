@@ -3,12 +3,9 @@
 package kubernetes
 
 import (
-	"bytes"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
-	"errors"
-	"net"
 	"net/url"
 	"time"
 
@@ -94,36 +91,43 @@ func serves(pod string) probe {
 	}
 }
 
-// errSeen ends a handshake once the server has sent its certificate: etcd would refuse a client without a certificate.
-var errSeen = errors.New("the certificate was seen")
-
 // servesWith returns why a server does not serve with the certificate in a file.
 func servesWith(ctx context.Context, h *host.Host, address, file string) string {
 	want, err := readCertificate(h, file)
 	if err != nil {
 		return err.Error()
 	}
-	var seen *x509.Certificate
-	d := tls.Dialer{NetDialer: &net.Dialer{Timeout: dialTimeout}, Config: &tls.Config{
-		MinVersion: tls.VersionTLS12, InsecureSkipVerify: true, //nolint:gosec // the certificate itself is compared
-		VerifyConnection: func(s tls.ConnectionState) error {
-			seen = s.PeerCertificates[0]
-			return errSeen
-		},
-	}}
-	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
-	defer cancel()
-	c, err := d.DialContext(ctx, "tcp", address)
-	if err == nil {
-		_ = c.Close() // no pending writes
-	}
+	shown, err := Shown(ctx, address)
 	switch {
-	case seen == nil:
+	case err != nil:
 		return err.Error()
-	case !bytes.Equal(seen.Raw, want.Raw):
-		return "it still shows the certificate that ends " + seen.NotAfter.UTC().Format(time.RFC3339)
+	case !shown.Equal(want):
+		return "it still shows the certificate that ends " + shown.NotAfter.UTC().Format(time.RFC3339)
 	}
 	return ""
+}
+
+// Shown returns the certificate that a server shows, even to a client that it refuses, as etcd does one without a certificate. The server is not trusted with
+// anything.
+func Shown(ctx context.Context, address string) (*x509.Certificate, error) {
+	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
+	defer cancel()
+	var shown *x509.Certificate
+	d := tls.Dialer{Config: &tls.Config{
+		InsecureSkipVerify: true, //nolint:gosec // nothing is sent
+		VerifyConnection: func(s tls.ConnectionState) error {
+			shown = s.PeerCertificates[0]
+			return nil
+		},
+	}}
+	conn, err := d.DialContext(ctx, "tcp", address)
+	if err == nil {
+		_ = conn.Close() // no pending writes
+	}
+	if shown == nil {
+		return nil, err
+	}
+	return shown, nil
 }
 
 // restartStep restarts a static pod that still uses a certificate older than the one on disk.

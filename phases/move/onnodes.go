@@ -4,7 +4,6 @@ package move
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
@@ -131,18 +130,13 @@ func (m *Move) onNode(ctx context.Context, r workflow.Reporter, p Part, node str
 
 // named reports whether the server on a port of a node has a certificate with the name. It also returns true if no server listens.
 func named(ctx context.Context, n corev1.Node, port int, name string) bool {
-	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
-	defer cancel()
 	at := ""
 	if has := kube.InternalIPs(&n); len(has) > 0 {
 		at = net.JoinHostPort(has[0], strconv.Itoa(port))
 	}
-	d := tls.Dialer{Config: &tls.Config{InsecureSkipVerify: true}} //nolint:gosec // only reads the names; the step that waits for the endpoint verifies it
-	conn, err := d.DialContext(ctx, "tcp", at)
+	cert, err := kubernetes.Shown(ctx, at) // the step that waits for the endpoint verifies it
 	if err != nil {
 		return errors.Is(err, syscall.ECONNREFUSED)
 	}
-	defer func() { _ = conn.Close() }() // nothing was sent
-	certs := conn.(*tls.Conn).ConnectionState().PeerCertificates
-	return len(certs) > 0 && certs[0].VerifyHostname(name) == nil
+	return cert.VerifyHostname(name) == nil
 }

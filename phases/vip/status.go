@@ -5,14 +5,11 @@ package vip
 import (
 	"cmp"
 	"context"
-	"crypto/tls"
-	"crypto/x509"
 	"fmt"
 	"net"
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -24,8 +21,6 @@ import (
 	"yunion.io/x/ocadm/phases/host"
 	"yunion.io/x/ocadm/phases/kubernetes"
 )
-
-const dialTimeout = 2 * time.Second
 
 // Status is the state of the control plane in "ha status".
 type Status struct {
@@ -113,20 +108,16 @@ func statusOf(ctx context.Context, n corev1.Node, members []etcd.Listed, holder 
 	return out
 }
 
-// answering returns the node whose API server answers at an address, by the node name in its certificate. The connection is not trusted with anything.
+// answering returns the node whose API server answers at an address, by the node name in its certificate.
 func answering(ctx context.Context, address string, port int) string {
 	if address == "" { // of a node that has not reported one: this machine would answer
 		return ""
 	}
-	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
-	defer cancel()
-	d := tls.Dialer{Config: &tls.Config{InsecureSkipVerify: true}} //nolint:gosec // only reads who answers, as evidence
-	conn, err := d.DialContext(ctx, "tcp", net.JoinHostPort(address, strconv.Itoa(port)))
+	cert, err := kubernetes.Shown(ctx, net.JoinHostPort(address, strconv.Itoa(port)))
 	if err != nil {
 		return ""
 	}
-	defer func() { _ = conn.Close() }() // nothing was sent
-	return cmp.Or(lists.Map(conn.(*tls.Conn).ConnectionState().PeerCertificates, func(c *x509.Certificate) string { return nodeIn(c.DNSNames) })...)
+	return nodeIn(cert.DNSNames)
 }
 
 // nodeIn returns the first name in an API server's certificate that is not one of its service: kubeadm puts the node's name there.
