@@ -5,8 +5,6 @@ package cmd
 import (
 	"context"
 	"crypto/tls"
-	"crypto/x509"
-	"errors"
 	"fmt"
 	"net/http"
 	"os"
@@ -15,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"yunion.io/x/ocadm/internal/callin"
+	"yunion.io/x/ocadm/internal/depot"
 	"yunion.io/x/ocadm/internal/exec"
 	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/phases/config"
@@ -70,13 +69,9 @@ func callInClient(file, authority, to string) (callin.Client, error) {
 		return callin.Client{}, err
 	}
 	token, _ := values["join.token"].(string)
-	ca, err := os.ReadFile(authority)
+	pool, err := depot.Authorities(authority)
 	if err != nil {
-		return callin.Client{}, fmt.Errorf("reading the cluster's certificate authority: %w", err)
-	}
-	pool := x509.NewCertPool()
-	if !pool.AppendCertsFromPEM(ca) {
-		return callin.Client{}, errors.New("reading the cluster's certificate authority: it has no certificate")
+		return callin.Client{}, err
 	}
 	// No proxy: the control plane is in the machine's own network.
 	transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}}

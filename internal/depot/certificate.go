@@ -4,7 +4,6 @@ package depot
 
 import (
 	"context"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -41,7 +40,7 @@ func (i Issuer) Good(now time.Time) (bool, error) {
 
 // problem returns why a new certificate is needed, "" if the current one is good, and whether clients still accept the current one.
 func (i Issuer) problem(now time.Time) (why string, accepted bool, _ error) {
-	ca, err := i.authority()
+	ca, err := authorities(i.CACert)
 	if err != nil {
 		return "", false, err
 	}
@@ -56,7 +55,7 @@ func (i Issuer) problem(now time.Time) (why string, accepted bool, _ error) {
 		return "it is damaged", false, nil //nolint:nilerr // reported as why
 	}
 	switch missing := pki.Covers(pair.Cert, i.Names); {
-	case !pki.SignedBy(pair.Cert, ca):
+	case !pki.SignedBy(pair.Cert, ca[0]):
 		return "it is not signed by the cluster's certificate authority", false, nil
 	case len(missing) > 0:
 		return "it lacks " + strings.Join(missing, ", "), false, nil
@@ -111,18 +110,6 @@ func (i Issuer) Keep(ctx context.Context, every time.Duration) {
 			return
 		}
 	}
-}
-
-func (i Issuer) authority() (*x509.Certificate, error) {
-	raw, err := os.ReadFile(i.CACert)
-	if err != nil {
-		return nil, fmt.Errorf("reading the cluster's certificate authority: %w", err)
-	}
-	certs, err := pki.ParseCerts(raw)
-	if err != nil {
-		return nil, fmt.Errorf("reading the cluster's certificate authority: %w", err)
-	}
-	return certs[0], nil
 }
 
 func (i Issuer) signer() (pki.Pair, error) {
