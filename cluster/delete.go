@@ -54,8 +54,6 @@ func WaitGone(ctx context.Context, c client.WithWatch, key client.ObjectKey, rep
 	if !errors.Is(err, context.DeadlineExceeded) {
 		return err
 	}
-	return finding.Finding{
-		Code: "OCA-7009", Severity: finding.Error, What: fmt.Sprintf("Cloud %s was not deleted in time", key), Cause: wait.Why(err),
-		Remedy: fmt.Sprintf("kubectl -n %s logs -l app=%s --prefix --tail=-1", DefaultNamespace, OperatorName), Err: err,
-	}
+	return finding.New("OCA-7009", fmt.Sprintf("Cloud %s was not deleted in time", key), wait.Why(err),
+		fmt.Sprintf("kubectl -n %s logs -l app=%s --prefix --tail=-1", DefaultNamespace, OperatorName)).Wrap(err)
 }

@@ -207,10 +207,9 @@ func followUntil(ctx context.Context, c client.WithWatch, key client.ObjectKey, 
 		return last, finding.Errorf("OCA-7054", fmt.Sprintf("Operation %s was deleted", key.Name), "ocadm operation list", "%w", errGone)
 	}
 	if errors.Is(err, context.DeadlineExceeded) && last != nil {
-		f := finding.New(finding.CodeContinues, fmt.Sprintf("%s %s has not ended in time, and continues", last.Spec.Action, key.Name),
-			strings.TrimSuffix(cmp.Or(string(last.Status.Phase), "the operator has not begun it yet")+": "+brief(last, last.Status.Message), ": "), "ocadm operation show "+key.Name)
-		f.Err = err
-		return last, f
+		return last, finding.New(finding.CodeContinues, fmt.Sprintf("%s %s has not ended in time, and continues", last.Spec.Action, key.Name),
+			strings.TrimSuffix(cmp.Or(string(last.Status.Phase), "the operator has not begun it yet")+": "+brief(last, last.Status.Message), ": "),
+			"ocadm operation show "+key.Name).Wrap(err)
 	}
 	if err != nil {
 		return last, fmt.Errorf("following operation %s, which continues: %w", key.Name, err)

@@ -71,11 +71,8 @@ func password(ctx context.Context, c client.Client, cr *v1alpha1.OnecloudCluster
 	if pw := s.Data[passwordKey]; len(pw) > 0 {
 		return string(pw), nil
 	}
-	return "", finding.Finding{
-		Code: "OCA-7010", Severity: finding.Error, What: fmt.Sprintf("The administrator password of cloud %s/%s does not exist yet", cr.Namespace, cr.Name),
-		Cause:  fmt.Sprintf("Secret %s has no key %s; the operator creates it when it first reconciles the cloud", name, passwordKey),
-		Remedy: "ocadm cluster status", Err: err,
-	}
+	return "", finding.New("OCA-7010", fmt.Sprintf("The administrator password of cloud %s/%s does not exist yet", cr.Namespace, cr.Name),
+		fmt.Sprintf("Secret %s has no key %s; the operator creates it when it first reconciles the cloud", name, passwordKey), "ocadm cluster status").Wrap(err)
 }
 
 // Exports formats the variables as lines for a shell.

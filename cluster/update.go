@@ -146,8 +146,7 @@ func (u Update) operator(ctx context.Context, c client.WithWatch) ([]string, err
 		if was.Image != image { // its registry may have changed, too
 			remedy += "; to go back: ocadm cluster update --operator-only --operator-image " + was.Image
 		}
-		return changes, finding.Finding{Code: "OCA-7001", Severity: finding.Error, What: "The operator did not become ready in time; the cloud was not changed",
-			Cause: wait.Why(err), Remedy: remedy, Err: err}
+		return changes, finding.New("OCA-7001", "The operator did not become ready in time; the cloud was not changed", wait.Why(err), remedy).Wrap(err)
 	}
 	return changes, err
 }

@@ -147,9 +147,7 @@ var errGone = errors.New("it was deleted, or never existed")
 const afterwards = 10 * time.Second
 
 func late(key client.ObjectKey, cause, remedy string, err error) finding.Finding {
-	f := finding.New("OCA-7004", fmt.Sprintf("Cloud %s did not become ready in time", key), cause, remedy)
-	f.Err = err
-	return f
+	return finding.New("OCA-7004", fmt.Sprintf("Cloud %s did not become ready in time", key), cause, remedy).Wrap(err)
 }
 
 // notReady explains why a cloud is not ready: its components, or an operator that is not running.

@@ -90,10 +90,8 @@ func (a *app) kubectl(ctx context.Context, f *podFlags, args ...string) error {
 	case syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP: // Ctrl-C reaches it, too
 		return Interrupted(how.Signal())
 	default:
-		return finding.Finding{
-			Code: "OCA-7016", Severity: finding.Error, What: "kubectl " + args[0] + " ended with an error",
-			Cause: fmt.Sprintf("exit status %d", status.ExitCode()), Remedy: "read its message above", Err: err,
-		}
+		return finding.New("OCA-7016", "kubectl "+args[0]+" ended with an error", fmt.Sprintf("exit status %d", status.ExitCode()),
+			"read its message above").Wrap(err)
 	}
 }
 

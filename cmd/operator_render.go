@@ -153,8 +153,7 @@ func parseCloud(text []byte) (*v1alpha1.OnecloudCluster, error) {
 }
 
 func unknownFields(strict []error) error {
-	f := finding.Finding{Code: "OCA-0314", Severity: finding.Error, What: "The OnecloudCluster has unknown fields",
-		Remedy: "remove them, or correct their names"}
+	f := finding.New("OCA-0314", "The OnecloudCluster has unknown fields", "", "remove them, or correct their names")
 	for _, err := range strict {
 		field, ok := errors.AsType[kjson.FieldError](err)
 		if !ok {

@@ -204,8 +204,7 @@ func explainDisk(err error) error {
 	default:
 		return err
 	}
-	f := finding.Finding{Code: code, Severity: finding.Error, What: what, Cause: err.Error(),
-		Remedy: remedy + "; then run the command again: it continues where it stopped", Err: err}
+	f := finding.New(code, what, err.Error(), remedy+"; then run the command again: it continues where it stopped").Wrap(err)
 	if phase, ok := errors.AsType[*workflow.PhaseError](err); ok {
 		f.Cause = phase.Err.Error()
 		return &workflow.PhaseError{Plan: phase.Plan, Phase: phase.Phase, Err: f}

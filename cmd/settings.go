@@ -218,9 +218,8 @@ func set(to pflag.Value, s config.Setting, value any) error {
 	if s.Secret {
 		problem = "the value is not valid"
 	}
-	return finding.Finding{Code: "OCA-0320", Severity: finding.Error, What: "A setting is not valid",
-		Cause:  fmt.Sprintf("--%s (%s, variable %s): %s", s.Flag, s.Key, s.Env(), problem),
-		Remedy: "ocadm config print shows every setting with its default"}
+	return finding.New("OCA-0320", "A setting is not valid", fmt.Sprintf("--%s (%s, variable %s): %s", s.Flag, s.Key, s.Env(), problem),
+		"ocadm config print shows every setting with its default")
 }
 
 // flagText returns a value in the form that its flag parses.

@@ -122,8 +122,14 @@ func (f Finding) With(evidence ...string) Finding {
 	return f
 }
 
+// Wrap returns f with an underlying error, which Unwrap returns.
+func (f Finding) Wrap(err error) Finding {
+	f.Err = err
+	return f
+}
+
 // Errorf returns an error finding whose cause is the formatted error.
 func Errorf(code, what, remedy, format string, args ...any) Finding {
 	err := fmt.Errorf(format, args...)
-	return Finding{Code: code, Severity: Error, What: what, Cause: err.Error(), Remedy: remedy, Err: err}
+	return New(code, what, err.Error(), remedy).Wrap(err)
 }

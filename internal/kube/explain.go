@@ -50,10 +50,8 @@ func Busy(err error) bool {
 
 // silent returns the finding for an API server that gave no answer. at is the address of the request.
 func silent(at *url.URL, cause, err error) finding.Finding {
-	f := finding.Finding{
-		Code: "OCA-4203", Severity: finding.Error, What: "The API server at " + at.Host + " does not answer", Cause: cause.Error(), Err: err,
-		Remedy: "check the address in the kubeconfig, and that the control plane runs; on its node: journalctl -u kubelet -n 50; ls /var/log/pods",
-	}
+	f := finding.New("OCA-4203", "The API server at "+at.Host+" does not answer", cause.Error(),
+		"check the address in the kubeconfig, and that the control plane runs; on its node: journalctl -u kubelet -n 50; ls /var/log/pods").Wrap(err)
 	_, untrusted := errors.AsType[*tls.CertificateVerificationError](err)
 	proxy, _ := httpproxy.FromEnvironment().ProxyFunc()(at)
 	switch {

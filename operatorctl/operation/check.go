@@ -250,9 +250,8 @@ func migratedSince(ctx context.Context, r *Run, cloud *v1alpha1.OnecloudCluster,
 		strings.Join(changed, ", "), saved.Time.Format(time.RFC3339)))
 	lines = append(lines, since...)
 	if !p.RestoreDatabases {
-		one := finding.New("OCA-7066", "The databases were changed since that release", "tables of "+strings.Join(changed, ", ")+" have different definitions", remedy)
-		one.Evidence = lines
-		return lines, finding.List{one}
+		return lines, finding.List{finding.New("OCA-7066", "The databases were changed since that release",
+			"tables of "+strings.Join(changed, ", ")+" have different definitions", remedy).With(lines...)}
 	}
 	return lines, nil
 }

@@ -102,9 +102,8 @@ func health(f facts) (out finding.List) {
 	if len(bad) == 0 {
 		return nil
 	}
-	one := finding.New("OCA-7051", "Components of the cloud are not available", strings.Join(bad, "; "), "ocadm cluster status; repair them first")
-	one.Evidence = bad
-	return finding.List{one}
+	return finding.List{finding.New("OCA-7051", "Components of the cloud are not available", strings.Join(bad, "; "),
+		"ocadm cluster status; repair them first").With(bad...)}
 }
 
 // certificateMargin is how long certificates must still be valid. They must not expire during an update, or in the days in which its outcome shows.
@@ -205,9 +204,7 @@ func nodes(f facts) finding.List {
 	if c == nil || c.Status == "True" {
 		return nil
 	}
-	one := finding.New("OCA-7053", "Nodes of the cloud are not Ready", c.Message, "kubectl get nodes; the other nodes are updated without them")
-	one.Severity = finding.Warning
-	return finding.List{one}
+	return finding.List{finding.Warn("OCA-7053", "Nodes of the cloud are not Ready", c.Message, "kubectl get nodes; the other nodes are updated without them")}
 }
 
 // way judges the update from the current version to the requested one.

@@ -97,8 +97,6 @@ func conclude(list []v1alpha1.Rehearsed) error {
 	if len(failed) == 0 {
 		return nil
 	}
-	f := finding.New("OCA-7090", "Migrations fail: the update would not succeed", strings.Join(lines, "; "),
-		"ocadm operation list shows the rehearsal; do not update to this release before the cause is corrected")
-	f.Evidence = lines
-	return f
+	return finding.New("OCA-7090", "Migrations fail: the update would not succeed", strings.Join(lines, "; "),
+		"ocadm operation list shows the rehearsal; do not update to this release before the cause is corrected").With(lines...)
 }

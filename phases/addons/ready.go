@@ -159,10 +159,7 @@ func waitAll(ctx context.Context, c client.WithWatch, all []target, r workflow.R
 
 func notReady(t target, err error) error {
 	if errors.Is(err, errKeepsEnding) {
-		return finding.Finding{
-			Code: "OCA-5002", Severity: finding.Error, What: t.what + " keeps crashing", Cause: wait.Why(err),
-			Remedy: "correct the cause, then run the same command again: it continues from here", Err: err,
-		}
+		return finding.New("OCA-5002", t.what+" keeps crashing", wait.Why(err), "correct the cause, then run the same command again: it continues from here").Wrap(err)
 	}
 	if !errors.Is(err, context.DeadlineExceeded) {
 		return err
@@ -171,10 +168,8 @@ func notReady(t target, err error) error {
 	if ns := t.obj.GetNamespace(); ns != "" {
 		look = "kubectl -n " + ns + " get pods,events"
 	}
-	return finding.Finding{
-		Code: "OCA-5001", Severity: finding.Error, What: t.what + " did not become ready in time", Cause: wait.Why(err),
-		Remedy: look + "   # then run the same command again: it continues from here", Err: err,
-	}
+	return finding.New("OCA-5001", t.what+" did not become ready in time", wait.Why(err),
+		look+"   # then run the same command again: it continues from here").Wrap(err)
 }
 
 // asFindings collects the findings among joined errors into a list; any other error comes first.

@@ -243,10 +243,9 @@ func HostName(h *host.Host) []finding.Finding {
 			Cause: "the name of a host starts with a letter and contains only letters, digits and hyphens", Remedy: "hostnamectl set-hostname NAME"}}
 	case h.Facts.Hostname != "" && h.Facts.Hostname != name:
 		// The agent registers os.Hostname(), and region reads the Node of that name before it rescues virtual machines: SHost.OnHostDown (v4.0.4).
-		return []finding.Finding{{Code: CodeHostName, Severity: finding.Warning, What: "The node's name differs from the machine's name",
-			Cause: fmt.Sprintf("the cloud looks for the node under the name of the machine, %s, and not under %s: when the host is lost, "+
-				"its virtual machines may not be started on other hosts", h.Facts.Hostname, name),
-			Remedy: "hostnamectl set-hostname " + name}}
+		return []finding.Finding{finding.Warn(CodeHostName, "The node's name differs from the machine's name",
+			fmt.Sprintf("the cloud looks for the node under the name of the machine, %s, and not under %s: when the host is lost, "+
+				"its virtual machines may not be started on other hosts", h.Facts.Hostname, name), "hostnamectl set-hostname "+name)}
 	}
 	return nil
 }

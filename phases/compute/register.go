@@ -55,11 +55,9 @@ func Registration(h *host.Host) []finding.Finding {
 	if len(commands) == 0 || moved {
 		return nil
 	}
-	return []finding.Finding{{Code: CodeRegistration, Severity: finding.Warning,
-		What:     "The host appears in the cloud only if the cloud has a network for it",
-		Cause:    "ocadm cannot see whether the cloud has a network of type baremetal with the mask and the subnet of this machine's address",
-		Remedy:   "check with climc network-list; if no such network exists, create one as administrator of the cloud: " + strings.Join(commands, "; "),
-		Evidence: commands}}
+	return []finding.Finding{finding.Warn(CodeRegistration, "The host appears in the cloud only if the cloud has a network for it",
+		"ocadm cannot see whether the cloud has a network of type baremetal with the mask and the subnet of this machine's address",
+		"check with climc network-list; if no such network exists, create one as administrator of the cloud: "+strings.Join(commands, "; ")).With(commands...)}
 }
 
 // hostAddresses returns the IPv4 addresses with which the host registers.

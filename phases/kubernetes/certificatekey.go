@@ -86,8 +86,7 @@ func uploadConfiguration(conf *kubeadmv1beta4.ClusterConfiguration, c *config.Co
 func CheckCertificateKey(ctx context.Context, c *config.Config, d Discovered) error {
 	a, err := ask(ctx, pinned(d.CA), withPort(c.Join.Endpoint), "/api/v1/namespaces/kube-system/secrets/"+constants.KubeadmCertsSecret, c.Join.Token)
 	if err != nil {
-		return finding.Finding{Code: "OCA-4101", Severity: finding.Error, What: "The control plane no longer answers", Cause: networkCause(err),
-			Remedy: "run the command again", Err: err}
+		return finding.New("OCA-4101", "The control plane no longer answers", networkCause(err), "run the command again").Wrap(err)
 	}
 	var s corev1.Secret
 	if a.status != http.StatusOK || json.Unmarshal(a.body, &s) != nil {

@@ -211,14 +211,9 @@ func kubeadmFailed(ctx context.Context, args []string, err error) error {
 	}
 	name := strings.Join(args[:phaseWords(args)], " ")
 	out, _ := exec.Output(err)
-	return explain(kubeadmSignatures(), finding.Finding{
-		Code: "OCA-4001", Severity: finding.Error,
-		What:     "kubeadm " + name + " failed",
-		Cause:    cmp.Or(kubeadmCause(out), err.Error()),
-		Remedy:   "read the evidence, correct the problem, and run the same command again: it continues where it stopped",
-		Evidence: last("kubeadm: ", kubeadmLines(out), kubeletLines),
-		Err:      err,
-	})
+	return explain(kubeadmSignatures(), finding.New("OCA-4001", "kubeadm "+name+" failed", cmp.Or(kubeadmCause(out), err.Error()),
+		"read the evidence, correct the problem, and run the same command again: it continues where it stopped").
+		With(last("kubeadm: ", kubeadmLines(out), kubeletLines)...).Wrap(err))
 }
 
 // kubeadmLines returns the meaningful lines of kubeadm's output.

@@ -108,10 +108,8 @@ func clusterInfo(ctx context.Context, endpoint string) (*corev1.ConfigMap, time.
 	insecure := &tls.Config{InsecureSkipVerify: true} //nolint:gosec // see above
 	a, err := ask(ctx, insecure, endpoint, "/api/v1/namespaces/kube-public/configmaps/cluster-info", "")
 	if err != nil {
-		return nil, 0, finding.Finding{Code: "OCA-4101", Severity: finding.Error,
-			What:   fmt.Sprintf("The control plane at %s cannot be reached", endpoint),
-			Cause:  networkCause(err),
-			Remedy: fmt.Sprintf("curl -k https://%s/version, and check the routes and firewalls between the two", endpoint), Err: err}
+		return nil, 0, finding.New("OCA-4101", fmt.Sprintf("The control plane at %s cannot be reached", endpoint), networkCause(err),
+			fmt.Sprintf("curl -k https://%s/version, and check the routes and firewalls between the two", endpoint)).Wrap(err)
 	}
 	var cm corev1.ConfigMap
 	if a.status != http.StatusOK || json.Unmarshal(a.body, &cm) != nil {
@@ -146,11 +144,9 @@ func trusted(info *corev1.ConfigMap, token *bootstraptokenv1.BootstrapTokenStrin
 			return cluster.CertificateAuthorityData, nil
 		}
 		if err := pins.CheckAny(certs); err != nil {
-			return nil, finding.Finding{Code: "OCA-4104", Severity: finding.Error,
-				What:     "The cluster's certificate authority is not the expected one",
-				Cause:    "its hash is not among those of --discovery-token-ca-cert-hash: the join command is from another cluster, or someone intercepts the connection",
-				Remedy:   newToken,
-				Evidence: []string{"hash of the cluster's authority: " + pubkeypin.Hash(certs[0])}, Err: err}
+			return nil, finding.New("OCA-4104", "The cluster's certificate authority is not the expected one",
+				"its hash is not among those of --discovery-token-ca-cert-hash: the join command is from another cluster, or someone intercepts the connection",
+				newToken).With("hash of the cluster's authority: " + pubkeypin.Hash(certs[0])).Wrap(err)
 		}
 		return cluster.CertificateAuthorityData, nil
 	}
@@ -162,9 +158,8 @@ func clusterConfigurationFrom(ctx context.Context, endpoint string, trust *tls.C
 	var k kubeadmv1beta4.ClusterConfiguration
 	a, err := ask(ctx, trust, endpoint, "/api/v1/namespaces/kube-system/configmaps/kubeadm-config", token)
 	if err != nil {
-		return k, finding.Finding{Code: "OCA-4104", Severity: finding.Error,
-			What:  fmt.Sprintf("The server at %s does not have a certificate of the cluster", endpoint),
-			Cause: networkCause(err), Remedy: "timedatectl, and compare clock and address with the control plane's", Err: err}
+		return k, finding.New("OCA-4104", fmt.Sprintf("The server at %s does not have a certificate of the cluster", endpoint), networkCause(err),
+			"timedatectl, and compare clock and address with the control plane's").Wrap(err)
 	}
 	if a.status == http.StatusUnauthorized {
 		return k, finding.New("OCA-4102", "The token has expired", "the cluster no longer accepts it"+skewNote(a.skew), newToken)

@@ -164,14 +164,9 @@ func fetchFile(ctx context.Context, f fetch.Fetcher, files host.Files, url, want
 	case err == nil:
 		return file, nil
 	case errors.As(err, &other):
-		return "", finding.Finding{
-			Code: CodeChecksum, Severity: finding.Error,
-			What:     "The download of " + url + " has a wrong checksum",
-			Cause:    "it was changed or damaged in transit, or the mirror has a different file",
-			Remedy:   "run the same command again, name another server with --mirror, or use --bundle",
-			Evidence: []string{"want sha256:" + other.Want, "got sha256:" + other.Got},
-			Err:      err,
-		}
+		return "", finding.New(CodeChecksum, "The download of "+url+" has a wrong checksum",
+			"it was changed or damaged in transit, or the mirror has a different file",
+			"run the same command again, name another server with --mirror, or use --bundle").With("want sha256:"+other.Want, "got sha256:"+other.Got).Wrap(err)
 	default:
 		return "", finding.Errorf(CodeDownload, url+" cannot be downloaded",
 			"make the address reachable from this machine, name a mirror with --mirror, or install from a bundle with --bundle", "%w", err)

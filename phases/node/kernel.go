@@ -171,12 +171,8 @@ func verifyKernel(h *host.Host) error {
 	for _, p := range parameters() {
 		got, err := h.Files.Sysctl(p.name)
 		if p.needed && (err != nil || got != p.wanted(got)) {
-			return finding.Finding{
-				Code: CodeKernelParameter, Severity: finding.Error, Err: err,
-				What:   fmt.Sprintf("The kernel parameter %s is %q, want %s", p.name, got, p.value),
-				Cause:  "another program or file on this machine sets it",
-				Remedy: "grep -r " + p.name + " /etc/sysctl.conf /etc/sysctl.d /usr/lib/sysctl.d",
-			}
+			return finding.New(CodeKernelParameter, fmt.Sprintf("The kernel parameter %s is %q, want %s", p.name, got, p.value),
+				"another program or file on this machine sets it", "grep -r "+p.name+" /etc/sysctl.conf /etc/sysctl.d /usr/lib/sysctl.d").Wrap(err)
 		}
 	}
 	return nil

@@ -89,12 +89,9 @@ func notPulled(name string, err error) finding.Finding {
 	if s, ok := status.FromError(err); ok {
 		cause = s.Message()
 	}
-	return finding.Finding{
-		Code: CodePull, Severity: finding.Error, What: "The image " + name + " cannot be pulled", Cause: cause,
-		Remedy: "check whether this machine can reach the registry, and whether the registry has the image; give --registry-mirror REGISTRY=URL, " +
-			"--registry-config FILE, --https-proxy URL, --image-repository HOST/PATH or --bundle FILE; then repeat the command",
-		Err: err,
-	}
+	return finding.New(CodePull, "The image "+name+" cannot be pulled", cause,
+		"check whether this machine can reach the registry, and whether the registry has the image; give --registry-mirror REGISTRY=URL, "+
+			"--registry-config FILE, --https-proxy URL, --image-repository HOST/PATH or --bundle FILE; then repeat the command").Wrap(err)
 }
 
 // arrivals counts the received bytes of all images. CRI does not report them, but containerd's content store does.

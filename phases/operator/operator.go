@@ -168,8 +168,6 @@ func WaitReady(ctx context.Context, c client.WithWatch, report func(why string))
 	if !errors.Is(err, context.DeadlineExceeded) {
 		return err
 	}
-	return finding.Finding{
-		Code: "OCA-7001", Severity: finding.Error, What: "The operator did not become ready in time", Cause: wait.Why(err),
-		Remedy: "kubectl -n " + Namespace + " logs deployment/" + Name + "   # then run the same command again: it continues from here", Err: err,
-	}
+	return finding.New("OCA-7001", "The operator did not become ready in time", wait.Why(err),
+		"kubectl -n "+Namespace+" logs deployment/"+Name+"   # then run the same command again: it continues from here").Wrap(err)
 }

@@ -32,10 +32,8 @@ func checkNodeState(_ context.Context, m *machine) []finding.Finding {
 		return nil
 	}
 	if !m.ours() {
-		f := finding.New("OCA-1004", "This machine is already a Kubernetes node, and ocadm did not set it up",
-			"there is "+strings.Join(signs, ", "), "if that node is no longer needed, remove it with the tool that created it, for example: kubeadm reset")
-		f.Evidence = signs
-		return []finding.Finding{f}
+		return []finding.Finding{finding.New("OCA-1004", "This machine is already a Kubernetes node, and ocadm did not set it up",
+			"there is "+strings.Join(signs, ", "), "if that node is no longer needed, remove it with the tool that created it, for example: kubeadm reset").With(signs...)}
 	}
 	if err := kubernetes.OtherRelease(m.h); err != nil {
 		return finding.Of(err)

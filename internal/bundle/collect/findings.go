@@ -75,11 +75,10 @@ func notDownloaded(what, host string, err error) error {
 	case len(finding.Of(err)) > 0:
 		return err
 	case errors.As(err, &other):
-		f := finding.New(CodeDigest, fmt.Sprintf("The download of %s has a wrong checksum", what),
+		return finding.New(CodeDigest, fmt.Sprintf("The download of %s has a wrong checksum", what),
 			"it was changed or damaged in transit, or the server has a different file",
-			"run the same command again; if it repeats, name another server (see --mirror and --registry-mirror)")
-		f.Err = err
-		return f.With("want sha256:"+other.Want, "got sha256:"+other.Got)
+			"run the same command again; if it repeats, name another server (see --mirror and --registry-mirror)").
+			With("want sha256:"+other.Want, "got sha256:"+other.Got).Wrap(err)
 	case isLocal(err):
 		return notWritten(err)
 	}
