@@ -61,7 +61,7 @@ func TestAgainstFakeCloud(t *testing.T) {
 		did["role"] = must(c.EnsureUserRole(ctx, s, user, "system", "admin"))
 		_, changed, err = c.EnsureService(ctx, s, "common", "common")
 		did["common"] = must(changed, err)
-		did["config"] = must(c.EnsureServiceConfig(ctx, "common", "default", map[string]any{"api_server": "https://lb"}, false))
+		did["config"] = must(c.EnsureServiceConfig(ctx, "common", map[string]any{"api_server": "https://lb"}))
 		return did
 	}
 	first := ensure(s)

@@ -236,29 +236,28 @@ func TestAllowWebConsole(t *testing.T) {
 func TestEnsureServiceConfig(t *testing.T) {
 	f := newFake(t)
 	f.add("services", record{"id": "s1", "name": "common", "type": "common", "enabled": true})
-	ensure := func(force bool, kv ...any) func(*Client, *Snapshot) (bool, error) {
+	ensure := func(kv ...any) func(*Client, *Snapshot) (bool, error) {
 		values := map[string]any{}
 		for i := 0; i < len(kv); i += 2 {
 			values[kv[i].(string)] = kv[i+1]
 		}
 		return func(c *Client, _ *Snapshot) (bool, error) {
-			return c.EnsureServiceConfig(t.Context(), "common", "default", values, force)
+			return c.EnsureServiceConfig(t.Context(), "common", values)
 		}
 	}
 	remove := func(names ...string) func(*Client, *Snapshot) (bool, error) {
 		return func(c *Client, _ *Snapshot) (bool, error) {
-			return c.RemoveServiceConfig(t.Context(), "common", "default", names...)
+			return c.RemoveServiceConfig(t.Context(), "common", names...)
 		}
 	}
 	post := []string{"POST /services/common/config"}
 	runSteps(t, f, []step{
-		{"absent", nil, ensure(false, "api_server", "https://a"), post},
-		{"same", nil, ensure(false, "api_server", "https://a"), nil},
-		{"another client's value stays", nil, ensure(false, "api_server", "https://b"), nil},
-		{"one more", nil, ensure(false, "api_server", "https://b", "time_zone", "Asia/Shanghai"), post},
-		{"forced", nil, ensure(true, "api_server", "https://b"), post},
-		{"forced, same", nil, ensure(true, "api_server", "https://b", "n", 1), post},
-		{"numbers compare", nil, ensure(true, "n", 1), nil},
+		{"absent", nil, ensure("api_server", "https://a"), post},
+		{"same", nil, ensure("api_server", "https://a"), nil},
+		{"one more", nil, ensure("api_server", "https://a", "time_zone", "Asia/Shanghai"), post},
+		{"another value", nil, ensure("api_server", "https://b"), post},
+		{"one more, one the same", nil, ensure("api_server", "https://b", "n", 1), post},
+		{"numbers compare", nil, ensure("n", 1), nil},
 		{"two to remove", nil, remove("n", "gone"), post},
 		{"removed", nil, remove("n", "gone"), nil},
 	})
@@ -366,7 +365,7 @@ func TestInstallation(t *testing.T) {
 				check(c.EnsureUserRole(ctx, s, user, "system", "admin"))
 			}
 		}
-		check(c.EnsureServiceConfig(ctx, "service40", "default", map[string]any{"api_server": "x"}, false))
+		check(c.EnsureServiceConfig(ctx, "service40", map[string]any{"api_server": "x"}))
 	}
 	install()
 	f.mu.Lock()

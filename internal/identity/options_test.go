@@ -58,12 +58,12 @@ func TestOptionsSetAndRemovedAtTheSameTime(t *testing.T) {
 		require.NoError(t, c.Login(t.Context()))
 		var both sync.WaitGroup
 		both.Go(func() {
-			if changed, err := c.EnsureServiceConfig(t.Context(), "region2", "default", map[string]any{"new": "1"}, true); err != nil || !changed {
+			if changed, err := c.EnsureServiceConfig(t.Context(), "region2", map[string]any{"new": "1"}); err != nil || !changed {
 				t.Errorf("setting: %v, %v", changed, err)
 			}
 		})
 		both.Go(func() {
-			if changed, err := c.RemoveServiceConfig(t.Context(), "region2", "default", "old"); err != nil || !changed {
+			if changed, err := c.RemoveServiceConfig(t.Context(), "region2", "old"); err != nil || !changed {
 				t.Errorf("removing: %v, %v", changed, err)
 			}
 		})

@@ -137,7 +137,7 @@ func storedName(table options.Table, key string) string { return cmp.Or(table[ke
 
 func unstore(service, name string) work {
 	return func(ctx context.Context, s session, _ Input) (bool, error) {
-		changed, err := s.id.RemoveServiceConfig(ctx, service, "default", name)
+		changed, err := s.id.RemoveServiceConfig(ctx, service, name)
 		if identity.IsNotFound(err) {
 			return false, nil
 		}
@@ -152,7 +152,7 @@ func store(service string, own, shared map[string]any) work {
 				if len(values) == 0 {
 					return false, nil
 				}
-				return s.id.EnsureServiceConfig(ctx, record, "default", values, true)
+				return s.id.EnsureServiceConfig(ctx, record, values)
 			}
 		}
 		return each(to(service, own), to(commonService, shared))

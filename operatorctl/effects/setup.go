@@ -53,7 +53,7 @@ func commonConfig(ctx context.Context, s session, in Input) (bool, error) {
 	if in.Cluster.LoadBalancer == "" {
 		return false, nil
 	}
-	return s.id.EnsureServiceConfig(ctx, commonService, "default", map[string]any{"api_server": "https://" + in.Cluster.PublicHost("web")}, true)
+	return s.id.EnsureServiceConfig(ctx, commonService, map[string]any{"api_server": "https://" + in.Cluster.PublicHost("web")})
 }
 
 // consoleLogin lets the administrator log in at the console (docs/decisions/0003-console-login.md).

@@ -64,7 +64,7 @@ func ensureCatalogue(t *testing.T, client *identity.Client, s *identity.Snapshot
 	expect(t, "endpoint", changed, want, err)
 	_, _, err = client.EnsureService(ctx, s, "common", "common")
 	expect(t, "common", false, false, err)
-	changed, err = client.EnsureServiceConfig(ctx, "common", "default", map[string]any{"api_server": "https://lb"}, false)
+	changed, err = client.EnsureServiceConfig(ctx, "common", map[string]any{"api_server": "https://lb"})
 	expect(t, "service config", changed, want, err)
 	_, changed, err = client.EnsureUser(ctx, s, identity.Account{Name: "regionadmin", Password: "pw", System: true})
 	expect(t, "user", changed, want, err)
