@@ -3,7 +3,6 @@
 package render
 
 import (
-	"bytes"
 	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
@@ -11,7 +10,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"text/template"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -21,6 +19,7 @@ import (
 	"yunion.io/x/ocadm/internal/options"
 	"yunion.io/x/ocadm/operatorctl/component"
 	"yunion.io/x/ocadm/operatorctl/engine"
+	"yunion.io/x/ocadm/templates"
 	"yunion.io/x/ocadm/templates/services"
 )
 
@@ -52,9 +51,9 @@ func configuration(c component.Component, in component.Inputs) (out conf, err er
 	rolls := map[string][]byte{} // content whose change restarts the pods, where it differs from the file in the Secret
 	switch {
 	case c.Config.Sealed != "":
-		out.secret[name], err = plain(c.Config.Sealed, in)
+		out.secret[name], err = templates.RenderFS(services.FS, c.Config.Sealed, in)
 	case c.Config.Plain != "":
-		rolls[name], err = plain(c.Config.Plain, in)
+		rolls[name], err = templates.RenderFS(services.FS, c.Config.Plain, in)
 		out.public = map[string]string{plainKey: string(rolls[name])}
 		if text, edited := theirs[plainKey]; edited {
 			rolls[name], out.public = []byte(text), map[string]string{}
@@ -121,18 +120,6 @@ func base(public map[string]any, in component.Inputs) {
 	if in.Self.Service != nil {
 		public["port"] = in.Cluster.NodePort(in.Self.Name, "")
 	}
-}
-
-func plain(name string, in component.Inputs) ([]byte, error) {
-	t, err := template.New(name).Option("missingkey=error").ParseFS(services.FS, name)
-	if err != nil {
-		return nil, fmt.Errorf("reading template %s: %w", name, err)
-	}
-	var b bytes.Buffer
-	if err := t.Execute(&b, in); err != nil {
-		return nil, fmt.Errorf("executing template %s: %w", name, err)
-	}
-	return b.Bytes(), nil
 }
 
 // FileName returns the name of a component's configuration file and its key in the Secret (or its path, if the ConfigMap itself is mounted).
