@@ -5,6 +5,7 @@
 package finding
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -126,6 +127,14 @@ func (f Finding) With(evidence ...string) Finding {
 func (f Finding) Wrap(err error) Finding {
 	f.Err = err
 	return f
+}
+
+// Failed returns an error finding whose cause is err, but err itself if it is nil, or if the user interrupted the work: that is no failure.
+func Failed(ctx context.Context, err error, code, what, remedy string) error {
+	if err == nil || errors.Is(context.Cause(ctx), context.Canceled) {
+		return err
+	}
+	return Errorf(code, what, remedy, "%w", err)
 }
 
 // Errorf returns an error finding whose cause is the formatted error.

@@ -62,6 +62,22 @@ func TestErrorfKeepsTheError(t *testing.T) {
 	}
 }
 
+func TestFailedUnlessInterrupted(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	why := errors.New("it does not answer")
+	failed := func(err error) error { return finding.Failed(ctx, err, "OCA-4010", "x", "y") }
+	if err := failed(nil); err != nil {
+		t.Error(err)
+	}
+	if err := failed(why); len(finding.Of(err)) != 1 || !errors.Is(err, why) {
+		t.Error(err)
+	}
+	cancel()
+	if err := failed(why); err != why { //nolint:errorlint // the error itself
+		t.Error(err)
+	}
+}
+
 func TestSameCode(t *testing.T) {
 	for _, s := range []string{"OCA-6002", "oca-6002", " 6002 "} {
 		if !finding.SameCode("OCA-6002", s) {

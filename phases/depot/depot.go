@@ -7,7 +7,6 @@ import (
 	"cmp"
 	"context"
 	"crypto/tls"
-	"errors"
 	"net"
 	"strconv"
 	"time"
@@ -97,9 +96,6 @@ func awaitDepot(ctx context.Context, h *host.Host, r workflow.Reporter) error {
 		why := probe(ctx, h)
 		return why == "", why, nil
 	}, func(why string) { r.Waiting("the depot", why) })
-	if err == nil || errors.Is(context.Cause(ctx), context.Canceled) {
-		return err
-	}
-	return finding.Errorf(CodeNotServing, "The depot of this node does not answer",
-		"kubectl -n kube-system logs -l app=ocadm-depot; then run the command again", "%w", err)
+	return finding.Failed(ctx, err, CodeNotServing, "The depot of this node does not answer",
+		"kubectl -n kube-system logs -l app=ocadm-depot; then run the command again")
 }

@@ -209,11 +209,8 @@ func awaitCluster(ctx context.Context, r *Rejoin, rep workflow.Reporter) error {
 		}
 		return true, "", nil
 	}, func(why string) { rep.Waiting("the restored etcd", why) })
-	if err == nil || errors.Is(context.Cause(ctx), context.Canceled) {
-		return err
-	}
-	return finding.Errorf("OCA-4153", "The restore on another control-plane node was not completed",
-		"run ocadm etcd restore at "+r.After+", then run the same command on this machine again", "%w", err)
+	return finding.Failed(ctx, err, "OCA-4153", "The restore on another control-plane node was not completed",
+		"run ocadm etcd restore at "+r.After+", then run the same command on this machine again")
 }
 
 func clearData(_ context.Context, r *Rejoin, rep workflow.Reporter) error {

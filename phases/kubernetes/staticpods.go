@@ -89,10 +89,8 @@ func StopStaticPods(ctx context.Context, h *host.Host, r workflow.Reporter, name
 		slices.Sort(left)
 		return len(left) == 0, strings.Join(left, ", "), err
 	}, func(why string) { r.Waiting("static pods to stop", why) })
-	if err != nil && !errors.Is(context.Cause(ctx), context.Canceled) {
-		return finding.Errorf("OCA-4145", "Static pods of the control plane do not end", "systemctl status kubelet; ctr -n k8s.io tasks list; then run the same command again", "%w", err)
-	}
-	return err
+	return finding.Failed(ctx, err, "OCA-4145", "Static pods of the control plane do not end",
+		"systemctl status kubelet; ctr -n k8s.io tasks list; then run the same command again")
 }
 
 // startStaticPod moves the manifest of a static pod back, unless a newer one is already in place.

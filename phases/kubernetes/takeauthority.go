@@ -176,14 +176,11 @@ func TakeUpEtcd(ctx context.Context, h *host.Host, r workflow.Reporter) error {
 	limited, cancel := context.WithTimeout(ctx, reloadPatience)
 	defer cancel()
 	err := await(limited, h, r, constants.Etcd, probeEtcd, nil, diagnosePod(constants.Etcd))
-	switch {
-	case err == nil:
+	if err == nil {
 		return TakeUp(ctx, h, r, constants.Etcd)
-	case errors.Is(context.Cause(ctx), context.Canceled):
-		return err
 	}
-	return finding.Errorf("OCA-4420", "etcd of node "+h.Config.Node.Name+" cannot be restarted now",
-		"ocadm etcd status shows the members; repair the one that does not answer, or remove its node: ocadm node remove NAME; then run the same command again", "%w", err)
+	return finding.Failed(ctx, err, "OCA-4420", "etcd of node "+h.Config.Node.Name+" cannot be restarted now",
+		"ocadm etcd status shows the members; repair the one that does not answer, or remove its node: ocadm node remove NAME; then run the same command again")
 }
 
 // TakeUp restarts the static pod and waits until it is healthy. A changed manifest restarts the pod by itself.
@@ -329,9 +326,6 @@ func AwaitAPIServer(ctx context.Context, h *host.Host, r workflow.Reporter, t Tr
 	defer cancel()
 	err := await(ctx, h, r, constants.KubeAPIServer, func(ctx context.Context, h *host.Host) string { return APIServerTakes(ctx, h, t) }, nil,
 		diagnosePod(constants.KubeAPIServer))
-	if err == nil || errors.Is(context.Cause(ctx), context.Canceled) {
-		return err
-	}
-	return finding.Errorf("OCA-4410", "The API server of node "+h.Config.Node.Name+" does not load the certificate authorities",
-		"kubectl -n kube-system logs kube-apiserver-"+h.Config.Node.Name+"; then run the same command again", "%w", err)
+	return finding.Failed(ctx, err, "OCA-4410", "The API server of node "+h.Config.Node.Name+" does not load the certificate authorities",
+		"kubectl -n kube-system logs kube-apiserver-"+h.Config.Node.Name+"; then run the same command again")
 }

@@ -4,7 +4,6 @@ package upgrade
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"path"
 	"slices"
@@ -116,10 +115,7 @@ func Follow(ctx context.Context, h *host.Host, version string, report func(why s
 	if err == nil {
 		return Target{Version: version, Source: SourceDepot, Name: h.Depot.Name()}, nil
 	}
-	if errors.Is(context.Cause(ctx), context.Canceled) {
-		return Target{}, err
-	}
-	return Target{}, finding.Errorf("OCA-4506", "No depot has Kubernetes "+version,
+	return Target{}, finding.Failed(ctx, err, "OCA-4506", "No depot has Kubernetes "+version,
 		"if ocadm upgrade apply ran a few minutes ago, the depot may still copy it: run the same command again; otherwise give --bundle FILE with that version; "+
-			"or --depot none, to download it", "%w", err)
+			"or --depot none, to download it")
 }

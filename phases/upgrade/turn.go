@@ -163,10 +163,7 @@ func (u *Upgrade) othersWell(ctx context.Context, r workflow.Reporter) error {
 		}
 		return len(why) == 0, strings.Join(why, ", "), nil
 	}, func(why string) { r.Waiting("the other control-plane nodes", why) })
-	if err == nil || errors.Is(context.Cause(ctx), context.Canceled) {
-		return err
-	}
-	return finding.Errorf("OCA-4502", "Other control-plane nodes are not healthy", "ocadm ha status; then run the same command again", "%w", err)
+	return finding.Failed(ctx, err, "OCA-4502", "Other control-plane nodes are not healthy", "ocadm ha status; then run the same command again")
 }
 
 // members returns the members of etcd. After an interrupted exchange it returns the others, without asking this machine's member.
