@@ -17,7 +17,6 @@ import (
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/internal/kube"
 	"yunion.io/x/ocadm/internal/workflow"
-	operatorphase "yunion.io/x/ocadm/phases/operator"
 )
 
 func newBackupRestore(a *app) *cobra.Command {
@@ -93,12 +92,8 @@ func newBackupRestore(a *app) *cobra.Command {
 					return err
 				}
 				f.namespace, f.name, _ = strings.Cut(done.Cloud, "/")
-				if rights, err := operatorphase.Serve(ctx, k8s, f.namespace); err != nil {
+				if err := a.serve(ctx, k8s, &f); err != nil {
 					return err
-				} else {
-					for _, change := range rights.Changed() {
-						fmt.Fprintln(a.Err, change)
-					}
 				}
 				if f.wait {
 					if err := cluster.Wait(ctx, k8s, f.key(), func(cluster.Status) {}); err != nil {

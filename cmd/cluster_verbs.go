@@ -15,6 +15,8 @@ import (
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/cluster"
 	"yunion.io/x/ocadm/internal/images"
+	"yunion.io/x/ocadm/internal/kube"
+	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/internal/ui"
 	"yunion.io/x/ocadm/internal/version"
 	"yunion.io/x/ocadm/phases/config"
@@ -79,11 +81,7 @@ func (a *app) createCloud(ctx context.Context, k client.WithWatch, f *cloudFlags
 	}
 	o.Name, o.Namespace = f.name, f.namespace
 	overlay(&o, given)
-	rights, err := operatorphase.Serve(ctx, k, f.namespace)
-	for _, change := range rights.Changed() {
-		fmt.Fprintln(a.Err, change)
-	}
-	if err != nil {
+	if err := a.serve(ctx, k, f); err != nil {
 		return err
 	}
 	action, err := cluster.Create(ctx, k, o)
@@ -95,6 +93,13 @@ func (a *app) createCloud(ctx context.Context, k client.WithWatch, f *cloudFlags
 	}
 	fmt.Fprintf(a.Err, "Cluster %s %s\n", f.name, action)
 	return a.waitForCloud(ctx, k, f)
+}
+
+// serve has the operator manage the namespace of a cloud, and prints what that changed.
+func (a *app) serve(ctx context.Context, k client.WithWatch, f *cloudFlags) error {
+	rights, err := operatorphase.Serve(ctx, k, f.namespace)
+	a.say(lists.Map(rights.Changed(), kube.Change.String))
+	return err
 }
 
 // overlay overrides the settings that init saved with the flags.

@@ -94,9 +94,7 @@ func newComponentUpdate(a *app) *cobra.Command {
 					return finding.Errorf("OCA-2501", "The name of an image is invalid", "for example --image 192.168.0.1:5000/yunionio/region:v4.0.3", "%w", err)
 				}
 			}
-			return f.withCloud(c, func(ctx context.Context, k client.WithWatch) error {
-				return a.changed(ctx, k, &f, ref, change)
-			})
+			return a.change(c, &f, ref, change)
 		},
 	}
 	f.add(a, c, nil, "table", "json", "yaml")
@@ -174,9 +172,7 @@ func newComponentSwitch(a *app, verb string, disable bool) *cobra.Command {
 					return err
 				}
 			}
-			return f.withCloud(c, func(ctx context.Context, k client.WithWatch) error {
-				return a.changed(ctx, k, &f, ref, cluster.ComponentChange{"disable": disable})
-			})
+			return a.change(c, &f, ref, cluster.ComponentChange{"disable": disable})
 		},
 	}
 	f.add(a, c, nil, "table", "json", "yaml")

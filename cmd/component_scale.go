@@ -37,9 +37,7 @@ func newComponentScale(a *app) *cobra.Command {
 			if why := resolve.Unscalable(catalog.All(), one, int32(replicas)); why != "" {
 				return misused("component "+args[0]+" cannot be scaled: "+why, "ocadm cluster status")
 			}
-			return f.withCloud(c, func(ctx context.Context, k client.WithWatch) error {
-				return a.changed(ctx, k, &f, ref, cluster.ComponentChange{"replicas": replicas})
-			})
+			return a.change(c, &f, ref, cluster.ComponentChange{"replicas": replicas})
 		},
 	}
 	f.add(a, c, nil, "table", "json", "yaml")
@@ -47,18 +45,20 @@ func newComponentScale(a *app) *cobra.Command {
 	return c
 }
 
-// changed makes a change of a component's block, prints it, and waits for it if the user asked for that.
-func (a *app) changed(ctx context.Context, k client.WithWatch, f *cloudFlags, ref cluster.ComponentRef, change cluster.ComponentChange) error {
-	lines, err := ref.Apply(ctx, k, change)
-	if err != nil {
-		return err
-	}
-	if !f.wait {
-		return a.printOutcome(f, f.changed("configured", lines))
-	}
-	a.say(lines)
-	if err := ref.Unpaused(ctx, k); err != nil {
-		return err
-	}
-	return a.waitForCloud(ctx, k, f)
+// change makes a change of a component's block, prints it, and waits for it if the user asked for that.
+func (a *app) change(c *cobra.Command, f *cloudFlags, ref cluster.ComponentRef, change cluster.ComponentChange) error {
+	return f.withCloud(c, func(ctx context.Context, k client.WithWatch) error {
+		lines, err := ref.Apply(ctx, k, change)
+		if err != nil {
+			return err
+		}
+		if !f.wait {
+			return a.printOutcome(f, f.changed("configured", lines))
+		}
+		a.say(lines)
+		if err := ref.Unpaused(ctx, k); err != nil {
+			return err
+		}
+		return a.waitForCloud(ctx, k, f)
+	})
 }
