@@ -120,6 +120,11 @@ func Says[S any](lines ...string) func(context.Context, S) ([]string, error) {
 	return func(context.Context, S) ([]string, error) { return lines, nil }
 }
 
+// Line returns a Plan with one line, which depends on the state.
+func Line[S any](line func(S) string) func(context.Context, S) ([]string, error) {
+	return func(_ context.Context, s S) ([]string, error) { return []string{line(s)}, nil }
+}
+
 // Lines returns the lines of a plan that does the same thing to several targets.
 func Lines(does string, to []string) []string {
 	return lists.Map(to, func(s string) string { return does + s })

@@ -182,18 +182,14 @@ func RestoreSteps() []RestoreStep {
 				rec, err := r.record()
 				return rec.Prepared && (rec.Before != "" || exists(r.path(restoredDir+"/member"))), err // it may have been deleted to free space
 			},
-			Plan: func(_ context.Context, r *Restore) ([]string, error) {
-				return []string{"create the data of a new etcd in " + r.path(restoredDir)}, nil
-			},
-			Run: prepare,
+			Plan: workflow.Line(func(r *Restore) string { return "create the data of a new etcd in " + r.path(restoredDir) }),
+			Run:  prepare,
 		},
 		{
 			Name: "swap", Short: "Replace the current data with the new data", Timeout: time.Minute,
 			Check: did[*Restore](func(r record) bool { return r.Swapped }),
-			Plan: func(_ context.Context, r *Restore) ([]string, error) {
-				return []string{"keep the current data in " + r.path(beforeDir+"TIME")}, nil
-			},
-			Run: swap, Undo: unswap,
+			Plan:  workflow.Line(func(r *Restore) string { return "keep the current data in " + r.path(beforeDir+"TIME") }),
+			Run:   swap, Undo: unswap,
 		},
 		{
 			Name: "etcd", Short: "Start etcd with the restored data", Timeout: etcdPatience + time.Minute,

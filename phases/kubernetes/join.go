@@ -63,9 +63,9 @@ func discoveryPhase() host.Phase {
 			}
 			return true, ofThisCluster(h)
 		},
-		Plan: func(_ context.Context, h *host.Host) ([]string, error) {
-			return []string{"read the cluster's certificate authority and configuration from " + withPort(h.Config.Join.Endpoint)}, nil
-		},
+		Plan: workflow.Line(func(h *host.Host) string {
+			return "read the cluster's certificate authority and configuration from " + withPort(h.Config.Join.Endpoint)
+		}),
 		Run: func(ctx context.Context, h *host.Host, r workflow.Reporter) error {
 			d, err := Discover(ctx, h.Config)
 			if err != nil {

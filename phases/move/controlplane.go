@@ -63,9 +63,7 @@ func etcdStep() Step {
 	return Step{
 		Name: "etcd", Short: "Write the new address into the member list of etcd", Timeout: startTimeout, Skip: ownControlPlane,
 		Check: func(_ context.Context, m *Move) (bool, error) { return m.Moved(), nil },
-		Plan: func(_ context.Context, m *Move) ([]string, error) {
-			return []string{"change the peer address of the member of etcd to " + m.To}, nil
-		},
+		Plan:  workflow.Line(func(m *Move) string { return "change the peer address of the member of etcd to " + m.To }),
 		Run: func(ctx context.Context, m *Move, r workflow.Reporter) error {
 			return m.until(ctx, r, "etcd", func(ctx context.Context) (bool, string, error) {
 				own, err := kubernetes.OwnEtcd(m.Host)

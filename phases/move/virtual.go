@@ -192,7 +192,9 @@ func VirtualSteps() []Step {
 		{
 			Name: "exchange", Short: "Make the new address the cluster's", Timeout: time.Minute,
 			Check: func(_ context.Context, m *Move) (bool, error) { return m.virtual.settings.Address == m.To, nil },
-			Plan:  m1("make %s the virtual address of the cluster, and keep %s for now", func(m *Move) []any { return []any{m.To, m.From} }),
+			Plan: workflow.Line(func(m *Move) string {
+				return "make " + m.To + " the virtual address of the cluster, and keep " + m.From + " for now"
+			}),
 			Run: func(ctx context.Context, m *Move, r workflow.Reporter) error {
 				return m.change(ctx, r, "made "+m.To+" the virtual address of the cluster", func(s vipgroup.Settings) vipgroup.Settings {
 					if s.Address == m.To {
@@ -218,13 +220,6 @@ func EndpointStep() Step {
 	}
 }
 
-// m1 returns a function that plans one line.
-func m1(format string, args func(*Move) []any) func(context.Context, *Move) ([]string, error) {
-	return func(_ context.Context, m *Move) ([]string, error) {
-		return []string{fmt.Sprintf(format, args(m)...)}, nil
-	}
-}
-
 // change updates the settings in the cluster.
 func (m *Move) change(ctx context.Context, r workflow.Reporter, did string, to func(vipgroup.Settings) vipgroup.Settings) error {
 	k, err := kubernetes.AdminClient(m.Host)
@@ -245,7 +240,7 @@ func announceStep() Step {
 		Check: func(_ context.Context, m *Move) (bool, error) {
 			return m.virtual.settings.Address == m.To || m.virtual.settings.Other.Address == m.To, nil
 		},
-		Plan: m1("let keepalived hold %s in addition to %s", func(m *Move) []any { return []any{m.To, m.From} }),
+		Plan: workflow.Line(func(m *Move) string { return "let keepalived hold " + m.To + " in addition to " + m.From }),
 		Run: func(ctx context.Context, m *Move, r workflow.Reporter) error {
 			iface, err := vipgroup.InterfaceOf(m.Host.Config.Node.AdvertiseAddress)
 			if err != nil {
@@ -287,7 +282,7 @@ func formerStep() Step {
 			return ""
 		},
 		Check: func(_ context.Context, m *Move) (bool, error) { return m.virtual.settings.Other.Address == "", nil },
-		Plan:  m1("release %s", func(m *Move) []any { return []any{m.From} }),
+		Plan:  workflow.Line(func(m *Move) string { return "release " + m.From }),
 		Run: func(ctx context.Context, m *Move, r workflow.Reporter) error {
 			err := m.change(ctx, r, "released "+m.From, func(s vipgroup.Settings) vipgroup.Settings {
 				s.Other = vipgroup.Group{}

@@ -99,9 +99,9 @@ func TrustSteps() []Step {
 	trust := Step{Name: "trust", Short: "Trust the new authorities in addition to the old ones", Phases: []Step{
 		{Name: "begin", Short: "Create the new certificate authorities", Timeout: time.Minute, Run: connected(begin),
 			Check: func(_ context.Context, n *Rotation) (bool, error) { return n.Record != nil, nil },
-			Plan: func(_ context.Context, n *Rotation) ([]string, error) {
-				return []string{"create new certificate authorities: " + strings.Join(n.authorities(), ", ")}, nil
-			}},
+			Plan: workflow.Line(func(n *Rotation) string {
+				return "create new certificate authorities: " + strings.Join(n.authorities(), ", ")
+			})},
 		infoStep(Trust), nodesStep(Trust), accountsStep(Trust), podsStep(Trust),
 	}}
 	return []Step{trust, signPhase()}

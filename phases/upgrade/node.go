@@ -150,10 +150,8 @@ func kubeletStep() Step {
 			home := !u.ControlPlane || kubernetes.KubeletAsksAt(u.Host, kubernetes.LocalEndpoint(u.Host))
 			return home && kubeletIs(ctx, u, u.Record.To) == "", nil
 		},
-		Plan: func(_ context.Context, u *Upgrade) ([]string, error) {
-			return []string{"restart the kubelet with " + u.Record.To}, nil
-		},
-		Run: restartKubelet,
+		Plan: workflow.Line(func(u *Upgrade) string { return "restart the kubelet with " + u.Record.To }),
+		Run:  restartKubelet,
 	}
 }
 
@@ -275,9 +273,7 @@ func addonsStep() Step {
 			}
 			return proxyIs(ctx, u) == "" && !dnsBehind(ctx, u), nil
 		},
-		Plan: func(_ context.Context, u *Upgrade) ([]string, error) {
-			return []string{"upgrade CoreDNS and kube-proxy, if this is the last control-plane node"}, nil
-		},
+		Plan: workflow.Says[*Upgrade]("upgrade CoreDNS and kube-proxy, if this is the last control-plane node"),
 		Run: func(ctx context.Context, u *Upgrade, r workflow.Reporter) error {
 			behind, err := planesBehind(ctx, u)
 			if err != nil {

@@ -262,9 +262,7 @@ func configurationStep() Step {
 					v, err := kubernetes.ClusterVersion(ctx, u.K)
 					return v == u.Record.To, err
 				},
-				Plan: func(_ context.Context, u *Upgrade) ([]string, error) {
-					return []string{"store " + u.Record.To + " in ConfigMap kube-system/kubeadm-config"}, nil
-				},
+				Plan: workflow.Line(func(u *Upgrade) string { return "store " + u.Record.To + " in ConfigMap kube-system/kubeadm-config" }),
 				// The kubelet's comes first: the version in kubeadm's configuration shows that both are done.
 				Run: func(ctx context.Context, u *Upgrade, r workflow.Reporter) error {
 					if err := run("upload-config", "kubelet")(ctx, u, r); err != nil {
