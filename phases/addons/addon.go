@@ -34,10 +34,10 @@ type Addon struct {
 	Upgrade string
 	// Skip returns the reason why the configuration excludes it, "" if it does not.
 	Skip func(*config.Config) string
-	// Data returns the template data of its manifests. It is pure.
-	Data func(*config.Config, images.Table, Prepared) (any, error)
 	// Images holds the names of its images in templates/images.yaml.
 	Images []string
+	// Data returns the template data of its manifests; image holds the references of its images by name. It is pure.
+	Data func(c *config.Config, image map[string]string, p Prepared) (any, error)
 	// Prepare makes, or finds, what the manifests need from the cluster. With look it only reads.
 	Prepare func(ctx context.Context, c client.WithWatch, cfg *config.Config, look bool) (Prepared, kube.ChangeSet, error)
 	// Settings holds the keys of its ConfigMaps, by name, that users may edit: an upgrade keeps them. If Flags names the settings of init that change
@@ -80,21 +80,30 @@ func Network() Addon { return flannel() }
 
 // Images returns the full references of the images of those addons that a configuration wants.
 func Images(c *config.Config, of ...Addon) ([]string, error) {
-	table, err := images.Load()
-	if err != nil {
-		return nil, err
-	}
 	var out []string
 	for _, a := range of {
 		if a.Skip(c) != "" {
 			continue
 		}
-		for _, name := range a.Images {
-			ref, err := table.Ref(name, c.Cluster.ImageRepository)
-			if err != nil {
-				return nil, fmt.Errorf("listing the images of %s: %w", a.Name, err)
-			}
-			out = append(out, ref)
+		image, err := a.refs(c)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, lists.Map(a.Images, func(name string) string { return image[name] })...)
+	}
+	return out, nil
+}
+
+// refs returns the references of the images by name.
+func (a Addon) refs(c *config.Config) (map[string]string, error) {
+	table, err := images.Load()
+	if err != nil {
+		return nil, err
+	}
+	out := map[string]string{}
+	for _, name := range a.Images {
+		if out[name], err = table.Ref(name, c.Cluster.ImageRepository); err != nil {
+			return nil, fmt.Errorf("listing the images of %s: %w", a.Name, err)
 		}
 	}
 	return out, nil
@@ -102,11 +111,11 @@ func Images(c *config.Config, of ...Addon) ([]string, error) {
 
 // Objects renders the addon for a configuration. It is pure.
 func (a Addon) Objects(c *config.Config, p Prepared) ([]*unstructured.Unstructured, error) {
-	table, err := images.Load()
+	image, err := a.refs(c)
 	if err != nil {
 		return nil, err
 	}
-	data, err := a.Data(c, table, p)
+	data, err := a.Data(c, image, p)
 	if err != nil {
 		return nil, fmt.Errorf("preparing the manifests of %s: %w", a.Name, err)
 	}

@@ -18,7 +18,6 @@ import (
 
 	"yunion.io/x/ocadm/internal/dbpair"
 	"yunion.io/x/ocadm/internal/finding"
-	"yunion.io/x/ocadm/internal/images"
 	"yunion.io/x/ocadm/internal/kube"
 	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/internal/workflow"
@@ -42,9 +41,9 @@ func database() Addon {
 		Name: "database", Dir: "database", Short: "Install the embedded database",
 		Long: "Installs one MariaDB on a local volume, with a generated administrator's password in Secret ocadm-mysql, which is created once and\n" +
 			"never changed. With --mysql-host, your own server is used and nothing is installed.",
-		Skip: workflow.SkipIf("--mysql-host names a database server", func(c *config.Config) bool { return c.Database.Host != "" }),
-		Data: func(c *config.Config, t images.Table, p Prepared) (any, error) {
-			image, err := refs(t, c, "mariadb")
+		Skip:   workflow.SkipIf("--mysql-host names a database server", func(c *config.Config) bool { return c.Database.Host != "" }),
+		Images: []string{"mariadb"},
+		Data: func(c *config.Config, image map[string]string, p Prepared) (any, error) {
 			class := c.Cloud.StorageClass
 			if class == "" && c.Addons.Storage != config.None { // "" is the cluster's default class
 				class = config.DefaultStorageClass
@@ -56,9 +55,8 @@ func database() Addon {
 			return map[string]any{
 				"Image": cmp.Or(p.DatabaseImage, image["mariadb"]), "Namespace": c.Cloud.Namespace, "Password": p.Password,
 				"StorageClass": class, "StorageSize": size, "Pair": p.Pair, "Servers": databaseServers(p.Pair != nil),
-			}, err
+			}, nil
 		},
-		Images:  []string{"mariadb"},
 		Prepare: ensurePassword,
 		Waits:   []client.Object{&appsv1.StatefulSet{ObjectMeta: named("", DatabaseName)}},
 	}

@@ -10,7 +10,6 @@ import (
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"yunion.io/x/ocadm/internal/images"
 	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/phases/config"
 )
@@ -18,13 +17,10 @@ import (
 func flannel() Addon {
 	return Addon{
 		Name: "cni", Dir: "flannel", Short: "Install the pod network",
-		Long: "Installs flannel (VXLAN) as the pod network. With --cni none, you install a pod network yourself; nodes stay NotReady until one exists.",
-		Skip: unless(func(c *config.Config) string { return c.Addons.CNI }, "flannel", "--cni"),
-		Data: func(c *config.Config, t images.Table, _ Prepared) (any, error) {
-			image, err := refs(t, c, "flannel", "flannel-cni-plugin")
-			if err != nil {
-				return nil, err
-			}
+		Long:   "Installs flannel (VXLAN) as the pod network. With --cni none, you install a pod network yourself; nodes stay NotReady until one exists.",
+		Skip:   unless(func(c *config.Config) string { return c.Addons.CNI }, "flannel", "--cni"),
+		Images: []string{"flannel", "flannel-cni-plugin"},
+		Data: func(c *config.Config, image map[string]string, _ Prepared) (any, error) {
 			pods, err := config.CIDRs(c.Cluster.PodNetworkCIDR)
 			network := lists.Index(pods, func(p netip.Prefix) (bool, string) { return p.Addr().Is4(), p.String() })
 			return map[string]any{
@@ -32,7 +28,6 @@ func flannel() Addon {
 				"IPv4": network[true], "IPv6": network[false], "NFTables": c.Cluster.ProxyMode != config.ProxyIPTables,
 			}, err
 		},
-		Images:   []string{"flannel", "flannel-cni-plugin"},
 		Upgrade:  "Upgrade the pod network",
 		Settings: map[string][]string{"kube-flannel-cfg": {"net-conf.json", "cni-conf.json"}},
 		Waits:    []client.Object{&appsv1.DaemonSet{ObjectMeta: named("kube-flannel", "kube-flannel-ds")}},
@@ -44,14 +39,13 @@ func localPath() Addon {
 		Name: "storage", Dir: "local-path", Short: "Install storage on the nodes' own disks",
 		Long: "Installs the local-path provisioner and makes its StorageClass local-path the default. Volumes are directories below\n" +
 			"--storage-path on the node where their pod runs first. With --storage none, you provide a default StorageClass yourself.",
-		Skip: unless(func(c *config.Config) string { return c.Addons.Storage }, "local-path", "--storage"),
-		Data: func(c *config.Config, t images.Table, _ Prepared) (any, error) {
-			image, err := refs(t, c, "local-path-provisioner", "busybox")
+		Skip:   unless(func(c *config.Config) string { return c.Addons.Storage }, "local-path", "--storage"),
+		Images: []string{"local-path-provisioner", "busybox"},
+		Data: func(c *config.Config, image map[string]string, _ Prepared) (any, error) {
 			return map[string]any{
 				"Image": image["local-path-provisioner"], "HelperImage": image["busybox"], "Path": c.Addons.StoragePath,
-			}, err
+			}, nil
 		},
-		Images:   []string{"local-path-provisioner", "busybox"},
 		Upgrade:  "Upgrade the storage on the nodes' own disks",
 		Settings: map[string][]string{"local-path-config": {"config.json"}},
 		Flags:    []string{"addons.storagePath"},
@@ -62,13 +56,12 @@ func localPath() Addon {
 func traefik() Addon {
 	return Addon{
 		Name: "ingress", Dir: "traefik", Short: "Install web access on ports 80 and 443 of controller nodes",
-		Long: "Installs Traefik as the default ingress controller. With --ingress none, the web console itself serves on these ports.",
-		Skip: unless(func(c *config.Config) string { return c.Addons.Ingress }, "traefik", "--ingress"),
-		Data: func(c *config.Config, t images.Table, _ Prepared) (any, error) {
-			image, err := refs(t, c, "traefik")
-			return map[string]any{"Image": image["traefik"]}, err
+		Long:   "Installs Traefik as the default ingress controller. With --ingress none, the web console itself serves on these ports.",
+		Skip:   unless(func(c *config.Config) string { return c.Addons.Ingress }, "traefik", "--ingress"),
+		Images: []string{"traefik"},
+		Data: func(_ *config.Config, image map[string]string, _ Prepared) (any, error) {
+			return map[string]any{"Image": image["traefik"]}, nil
 		},
-		Images:  []string{"traefik"},
 		Upgrade: "Upgrade web access",
 		Waits:   []client.Object{&appsv1.DaemonSet{ObjectMeta: named("traefik", "traefik")}},
 	}
@@ -82,18 +75,6 @@ func unless(setting func(*config.Config) string, want, flag string) func(*config
 		}
 		return ""
 	}
-}
-
-func refs(t images.Table, c *config.Config, names ...string) (map[string]string, error) {
-	out := map[string]string{}
-	for _, n := range names {
-		ref, err := t.Ref(n, c.Cluster.ImageRepository)
-		if err != nil {
-			return nil, err
-		}
-		out[n] = ref
-	}
-	return out, nil
 }
 
 func named(namespace, name string) metav1.ObjectMeta {

@@ -120,12 +120,12 @@ func (i *Installed) compare(ctx context.Context, c client.Client, cfg *config.Co
 	}
 	own := *cfg
 	own.Cluster.ImageRepository = main.RepositoryOf(running.Spec.Containers[0].Image)
+	image, err := i.addon.refs(&own)
+	if err != nil {
+		return err
+	}
 	for _, name := range i.addon.Images {
-		ref, err := table.Ref(name, own.Cluster.ImageRepository)
-		if err != nil {
-			return err
-		}
-		i.images, i.To = append(i.images, ref), append(i.To, path.Base(ref))
+		i.images, i.To = append(i.images, image[name]), append(i.To, path.Base(image[name]))
 	}
 	i.From = imagesOf(running)
 	if i.objects, err = i.addon.Objects(&own, Prepared{}); err != nil {
