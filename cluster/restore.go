@@ -104,16 +104,17 @@ func (r *Restore) Exists(ctx context.Context, c client.Client) (bool, error) {
 	if err := leaving(live); err != nil {
 		return true, err
 	}
-	id, err := archive.CredentialsID(ctx, c, r.Key())
-	if err == nil && id != "" && id != r.contents.Header.Cloud.ID {
-		err = otherCloud(r.Key())
-	}
-	return true, err
+	return true, r.same(ctx, c)
 }
 
-func otherCloud(key client.ObjectKey) error {
-	return finding.New("OCA-7407", fmt.Sprintf("Cloud %s is not the one in the backup", key), "the backup is of a cloud with another ID",
-		"restore it into another namespace with --namespace, or delete this cloud first: ocadm cluster delete")
+// same returns a finding if the existing cloud is not the one in the backup.
+func (r *Restore) same(ctx context.Context, c client.Client) error {
+	id, err := archive.CredentialsID(ctx, c, r.Key())
+	if err == nil && id != "" && id != r.contents.Header.Cloud.ID {
+		return finding.New("OCA-7407", fmt.Sprintf("Cloud %s is not the one in the backup", r.Key()), "the backup is of a cloud with another ID",
+			"restore it into another namespace with --namespace, or delete this cloud first: ocadm cluster delete")
+	}
+	return err
 }
 
 // Restored is the result of a restore.
@@ -145,7 +146,7 @@ func (r Restore) Apply(ctx context.Context, c client.WithWatch) (Restored, error
 	switch {
 	case err == nil:
 		if err = leaving(live); err == nil {
-			err = r.inPlace(ctx, c, live, contents, &out)
+			err = r.inPlace(ctx, c, live, &out)
 		}
 	case apierrors.IsNotFound(err):
 		err = r.recreate(ctx, c, key, contents, &out)
@@ -155,15 +156,11 @@ func (r Restore) Apply(ctx context.Context, c client.WithWatch) (Restored, error
 }
 
 // inPlace restores into the backup's own cloud.
-func (r Restore) inPlace(ctx context.Context, c client.WithWatch, live *unstructured.Unstructured, contents backup.Contents, out *Restored) error {
-	key := client.ObjectKeyFromObject(live)
-	id, err := archive.CredentialsID(ctx, c, key)
-	if err != nil {
+func (r Restore) inPlace(ctx context.Context, c client.WithWatch, live *unstructured.Unstructured, out *Restored) error {
+	if err := r.same(ctx, c); err != nil {
 		return err
 	}
-	if id != "" && id != contents.Header.Cloud.ID {
-		return otherCloud(key)
-	}
+	key := r.Key()
 	if r.MySQL.Host != "" || r.Address != "" {
 		return finding.New("OCA-7408", fmt.Sprintf("Cloud %s exists: it is restored in place", key), "another address or database server is only possible for a new cloud",
 			"leave out --database-host and --load-balancer-endpoint; to move the databases: ocadm cluster move-database")
