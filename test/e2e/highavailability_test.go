@@ -204,15 +204,20 @@ func (s *suite) replace(t *testing.T, from, node int) {
 	s.whole(t, from)
 }
 
-// forgotten resets a machine that reaches neither its cluster nor, without a certificate, its own etcd, so that its member stays. The join replaces the member.
+// forgotten resets a machine that reaches neither its cluster nor, without a certificate, its own etcd: only with --abandon-etcd, as it may be the last one with
+// the data. Its member stays. The join replaces the member.
 func (s *suite) forgotten(t *testing.T, from, node int) {
 	t.Helper()
 	ctx := t.Context()
 	name := fmt.Sprintf("node%d", node)
 	if out, err := s.quietly(t, node, "sh", "-ec", "sed -i 's|server: .*|server: https://127.0.0.1:1|; "+
 		"s|authority-data: .*|authority-data: '$(base64 -w 0 /etc/kubernetes/pki/front-proxy-ca.crt)'|' /etc/kubernetes/admin.conf; "+ // nor its own API server
-		"rm /etc/kubernetes/pki/etcd/healthcheck-client.crt; exec "+scenario.Ocadm+" reset --yes"); err != nil {
-		t.Fatalf("reset: %s, %v", out, err)
+		"rm /etc/kubernetes/pki/etcd/healthcheck-client.crt"); err != nil {
+		t.Fatalf("cutting node %d off: %s, %v", node, out, err)
+	}
+	s.refused(t, node, "OCA-4155", "reset", "--yes")
+	if _, err := s.On(ctx, node, scenario.Ocadm, "reset", "--yes", "--abandon-etcd"); err != nil {
+		t.Fatal(err)
 	}
 	if got, err := s.HAStatus(ctx, from); err != nil || !strings.Contains(strings.Join(got.Problems, "\n"), "API server of node "+name+" does not answer") {
 		t.Errorf("after a reset without the cluster: %+v, %v", got, err)
