@@ -17,6 +17,7 @@ import (
 	"yunion.io/x/ocadm/internal/nodefault"
 	"yunion.io/x/ocadm/internal/ui"
 	"yunion.io/x/ocadm/internal/workflow"
+	"yunion.io/x/ocadm/phases/host"
 	"yunion.io/x/ocadm/phases/kubernetes"
 	"yunion.io/x/ocadm/phases/rotation"
 )
@@ -64,10 +65,7 @@ func (a *app) rotateCA(c *cobra.Command, f stepFlags, part rotateFlags) error {
 		return err
 	}
 	kubernetes.UseValidity(ctx, h)
-	n, err := rotation.Begin(ctx, h)
-	if err != nil && len(finding.Of(err)) == 0 {
-		err = noCluster(err)
-	}
+	n, err := a.beginRotation(ctx, h, f.dryRun || part.status)
 	if err != nil {
 		return err
 	}
@@ -109,6 +107,20 @@ func (a *app) rotateCA(c *cobra.Command, f stepFlags, part rotateFlags) error {
 		}
 	}
 	return a.printRotated(ctx, n, f, out)
+}
+
+// beginRotation reads the progress of a rotation. Unless the command only looks, it waits for an API server that an interrupted run may have left restarting.
+func (a *app) beginRotation(ctx context.Context, h *host.Host, look bool) (n *rotation.Rotation, err error) {
+	_ = a.awaitAPI(ctx, kubernetes.ReloadPatience, func(ctx context.Context) error { // err is the last answer
+		if n, err = rotation.Begin(ctx, h); err != nil && len(finding.Of(err)) == 0 {
+			err = noCluster(err)
+		}
+		if look || !silentAPI(err) {
+			return nil
+		}
+		return err
+	})
+	return n, err
 }
 
 func (a *app) printRotated(ctx context.Context, n *rotation.Rotation, f stepFlags, out rotated) error {

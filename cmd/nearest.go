@@ -5,9 +5,11 @@ package cmd
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/internal/kube"
+	"yunion.io/x/ocadm/internal/wait"
 	"yunion.io/x/ocadm/phases/host"
 	"yunion.io/x/ocadm/phases/kubernetes"
 )
@@ -22,6 +24,22 @@ func (a *app) askNearest(ctx context.Context, h *host.Host) (why string) {
 
 func (a *app) sayNearest(why string) {
 	fmt.Fprintf(a.Err, "The endpoint of the cluster does not answer: %s\nocadm uses the API server of this node instead.\n", why)
+}
+
+// awaitAPI calls ask until it succeeds, at most for the limit, and prints why it does not.
+func (a *app) awaitAPI(ctx context.Context, limit time.Duration, ask func(context.Context) error) error {
+	limited, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	return wait.Until(limited, "the API server", time.Second, func(ctx context.Context) (bool, string, error) {
+		err := ask(ctx)
+		return err == nil, "", err
+	}, func(why string) { fmt.Fprintln(a.Err, "waiting for the API server: "+why) })
+}
+
+// silentAPI reports whether err is the finding for an API server that does not answer, or cannot at the moment.
+func silentAPI(err error) bool {
+	l := finding.Of(err)
+	return len(l) > 0 && l[0].Code == "OCA-4203"
 }
 
 // noAccess explains why a command on a control-plane node cannot reach the cluster. There, another account or machine does not help.

@@ -15,7 +15,6 @@ import (
 	"yunion.io/x/ocadm/internal/kube"
 	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/internal/ui"
-	"yunion.io/x/ocadm/internal/wait"
 	"yunion.io/x/ocadm/internal/workflow"
 	"yunion.io/x/ocadm/phases/host"
 	"yunion.io/x/ocadm/phases/kubernetes"
@@ -155,7 +154,7 @@ func (a *app) upgradeCommand(first bool, do func(*cobra.Command, *host.Host, upg
 
 func (a *app) applyUpgrade(c *cobra.Command, h *host.Host, f upgradeFlags) error {
 	ctx := c.Context()
-	if err := a.awaitAPI(ctx, h, f.stepFlags); err != nil {
+	if err := a.recoverAPI(ctx, h, f.stepFlags); err != nil {
 		return err
 	}
 	p, err := a.planned(ctx, h, f.source)
@@ -194,21 +193,19 @@ func (a *app) applyUpgrade(c *cobra.Command, h *host.Host, f upgradeFlags) error
 	return a.runUpgrade(c, "upgrade apply", u, f.stepFlags, next)
 }
 
-// awaitAPI waits for the API server after an interrupted exchange. If it does not start, the previous static pods are restored.
-func (a *app) awaitAPI(ctx context.Context, h *host.Host, f stepFlags) error {
+// recoverAPI waits for the API server after an interrupted exchange. If it does not start, the previous static pods are restored.
+func (a *app) recoverAPI(ctx context.Context, h *host.Host, f stepFlags) error {
 	before, err := upgrade.Unfinished(h)
 	if err != nil || before == nil || before.Committed || f.dryRun {
 		return err
 	}
-	limited, cancel := context.WithTimeout(ctx, kubernetes.ExchangePatience)
-	defer cancel()
-	err = wait.Until(limited, "the API server", time.Second, func(ctx context.Context) (bool, string, error) {
+	err = a.awaitAPI(ctx, kubernetes.ExchangePatience, func(ctx context.Context) error {
 		k, err := h.Kube(ctx)
 		if err == nil {
 			_, err = kubernetes.ClusterVersion(ctx, k)
 		}
-		return err == nil, "", err
-	}, func(why string) { fmt.Fprintln(a.Err, "waiting for the API server: "+why) })
+		return err
+	})
 	if err == nil || ctx.Err() != nil {
 		return err
 	}
@@ -235,7 +232,7 @@ func (a *app) upgradeNode(c *cobra.Command, h *host.Host, f upgradeFlags) error 
 	u := &upgrade.Upgrade{Host: h, ControlPlane: kubernetes.IsControlPlane(h), Drain: f.drain}
 	var err error
 	if u.ControlPlane {
-		if err := a.awaitAPI(ctx, h, f.stepFlags); err != nil {
+		if err := a.recoverAPI(ctx, h, f.stepFlags); err != nil {
 			return err
 		}
 		u.K, err = h.Kube(ctx)

@@ -21,8 +21,8 @@ import (
 // minutes at the latest. Only the controller manager and the scheduler, whose certificates are in kubeconfigs, are restarted.
 
 const (
-	// reloadPatience is longer than the minute in which the API server rereads its certificate.
-	reloadPatience = 150 * time.Second
+	// ReloadPatience is longer than the minute in which the API server rereads its certificate, and than the restart of etcd and of the API server.
+	ReloadPatience = 150 * time.Second
 	dialTimeout    = 3 * time.Second
 )
 
@@ -33,7 +33,7 @@ func takeStep(pod string) RenewStep {
 	}
 	restart := restartStep(pod)
 	return RenewStep{
-		Name: restart.Name, Short: "Wait until " + pod + " uses its new certificate", Timeout: reloadPatience + restart.Timeout,
+		Name: restart.Name, Short: "Wait until " + pod + " uses its new certificate", Timeout: ReloadPatience + restart.Timeout,
 		Check: func(ctx context.Context, n *Renewal) (bool, error) {
 			if n.restarts() {
 				return restart.Check(ctx, n)
@@ -45,7 +45,7 @@ func takeStep(pod string) RenewStep {
 			if n.restarts() {
 				return restart.Run(ctx, n, r)
 			}
-			limited, cancel := context.WithTimeout(ctx, reloadPatience)
+			limited, cancel := context.WithTimeout(ctx, ReloadPatience)
 			defer cancel()
 			err := await(limited, n.Host, r, pod, serves(pod), nil, diagnosePod(pod))
 			switch {

@@ -173,7 +173,7 @@ func EtcdFiles() []string { return []string{pkiDir + "/" + EtcdAuthority + ".crt
 
 // TakeUpEtcd restarts this node's etcd like TakeUp, but only once all members answer: if one does not, the others may lose the majority meanwhile.
 func TakeUpEtcd(ctx context.Context, h *host.Host, r workflow.Reporter) error {
-	limited, cancel := context.WithTimeout(ctx, reloadPatience)
+	limited, cancel := context.WithTimeout(ctx, ReloadPatience)
 	defer cancel()
 	err := await(limited, h, r, constants.Etcd, probeEtcd, nil, diagnosePod(constants.Etcd))
 	if err == nil {
@@ -322,7 +322,7 @@ func APIServerTakes(ctx context.Context, h *host.Host, t Trust) string {
 
 // AwaitAPIServer waits until APIServerTakes returns "".
 func AwaitAPIServer(ctx context.Context, h *host.Host, r workflow.Reporter, t Trust) error {
-	ctx, cancel := context.WithTimeout(ctx, reloadPatience)
+	ctx, cancel := context.WithTimeout(ctx, ReloadPatience)
 	defer cancel()
 	err := await(ctx, h, r, constants.KubeAPIServer, func(ctx context.Context, h *host.Host) string { return APIServerTakes(ctx, h, t) }, nil,
 		diagnosePod(constants.KubeAPIServer))
