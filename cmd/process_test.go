@@ -5,8 +5,10 @@ package cmd_test
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -211,6 +213,15 @@ func TestTheLockComesFirst(t *testing.T) {
 	cmd.Execute(t.Context(), cmd.Streams{In: strings.NewReader(""), Out: &out, Err: &out}, []string{"reset", "--rootfs", root, "--node-name", "n1"})
 	if !strings.Contains(out.String(), "OCA-1050") {
 		t.Errorf("printed %s", out.String())
+	}
+	// A program that follows the run, such as "fleet apply", learns from the event that it can wait.
+	out.Reset()
+	cmd.Execute(t.Context(), cmd.Streams{In: strings.NewReader(""), Out: &out, Err: io.Discard}, []string{"reset", "--rootfs", root, "--node-name", "n1", "-o", "jsonl"})
+	var e workflow.Event
+	if err := json.Unmarshal(out.Bytes(), &e); err != nil || e.Type != workflow.RunFailed || e.Plan != "reset" {
+		t.Errorf("%v: printed %s", err, out.String())
+	} else if cause, busy := workflow.Busy(e.Findings); !busy || cause == "" {
+		t.Errorf("%+v", e)
 	}
 }
 

@@ -105,6 +105,12 @@ func (a *app) ask(ctx context.Context, question, word, kept, remedy string) erro
 
 func (a *app) runPlan(c *cobra.Command, p plan, f runFlags) (err error) {
 	ctx := c.Context()
+	began := false
+	defer func() {
+		if err != nil && !began && f.output.String() == "jsonl" { // a script, or ocadm elsewhere, reads events only
+			a.redacted(ui.JSONL(a.events)).Event(workflow.Event{Time: time.Now(), Type: workflow.RunFailed, Plan: p.name, Message: err.Error(), Findings: finding.Of(err)})
+		}
+	}()
 	cfg, err := a.loadSettings(c, p.command, f.config)
 	if err != nil {
 		return err
@@ -164,6 +170,7 @@ func (a *app) runPlan(c *cobra.Command, p plan, f runFlags) (err error) {
 		}
 	}
 	res, err := runner.Run(ctx, h, opts)
+	began = res.Plan != ""
 	if back { // the next run starts from the beginning
 		err = errors.Join(err, removeOwn(h.Files.Path(journalFile)))
 	}

@@ -142,11 +142,11 @@ func Follow(ctx context.Context, name string, c *ssh.Conn, what, text string, ar
 			report.Info("phase %s", callin.Text(e.Phase))
 		case workflow.PhaseChanged:
 			report.Output(callin.Text(e.Phase + ": " + e.Message))
-		case workflow.PhaseFailed, workflow.RunFailed:
+		case workflow.PhaseFailed:
 			report.Output(callin.Text(e.Phase + ": " + e.Message))
-			if len(e.Findings) > 0 {
-				found = bound(e.Findings)
-			}
+		}
+		if len(e.Findings) > 0 { // also those of a run that was refused before its first phase
+			found = bound(e.Findings)
 		}
 	})
 	switch {
