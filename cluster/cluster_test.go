@@ -306,8 +306,8 @@ func TestStatus(t *testing.T) {
 		if available, all := s.Counts(); available != 1 || all != 3 {
 			t.Errorf("Counts: %d, %d", available, all)
 		}
-		if s.Idle() != 1 {
-			t.Errorf("Idle: %d", s.Idle())
+		if got := s.Tally(); got != "1 of 3 components are available, 1 idle" {
+			t.Errorf("Tally: %q", got)
 		}
 		if got := s.Missing(); !slices.Equal(got, []string{"b: Waiting: waits for a", "d: Degraded: no image"}) {
 			t.Errorf("Missing: %q", got)

@@ -119,9 +119,6 @@ func statusOf(object map[string]any) (Status, error) {
 		s.rollout = r.Operation
 		s.Operation = finding.Here(fmt.Sprintf("%s, wave %d: ocadm operation show %s", r.Operation, r.Reached, r.Operation), cr.Namespace, cr.Name)
 	}
-	if s.Components == nil {
-		s.Components = []v1alpha1.ComponentStatus{}
-	}
 	ready := meta.FindStatusCondition(cr.Status.Conditions, v1alpha1.ConditionReady)
 	switch {
 	case cr.DeletionTimestamp != nil:
@@ -198,21 +195,18 @@ func (s Status) Health() string {
 
 // Counts returns how many components are Available and how many should run. Components without a node count as neither.
 func (s Status) Counts() (available, all int) {
-	for _, c := range s.Components {
-		switch c.State {
-		case v1alpha1.Disabled, v1alpha1.Idle:
-			continue
-		case v1alpha1.Available:
-			available++
-		}
-		all++
-	}
-	return available, all
+	all = lists.Count(s.Components, func(c v1alpha1.ComponentStatus) bool { return c.State != v1alpha1.Disabled && c.State != v1alpha1.Idle })
+	return lists.Count(s.Components, func(c v1alpha1.ComponentStatus) bool { return c.State == v1alpha1.Available }), all
 }
 
-// Idle returns how many components have no node to run on.
-func (s Status) Idle() int {
-	return lists.Count(s.Components, func(c v1alpha1.ComponentStatus) bool { return c.State == v1alpha1.Idle })
+// Tally describes in words how many components are Available, and how many have no node to run on.
+func (s Status) Tally() string {
+	available, all := s.Counts()
+	text := fmt.Sprintf("%d of %d components are available", available, all)
+	if n := lists.Count(s.Components, func(c v1alpha1.ComponentStatus) bool { return c.State == v1alpha1.Idle }); n > 0 {
+		text += fmt.Sprintf(", %d idle", n)
+	}
+	return text
 }
 
 // Why explains in one line why a component is in its state.

@@ -92,11 +92,7 @@ func (s Status) lines(settled bool) []string {
 
 // headline summarizes the health and progress of the cloud in one line.
 func (s Status) headline() string {
-	available, all := s.Counts()
-	text := fmt.Sprintf("cloud %s/%s, version %s: %s, %d of %d components are available", s.Namespace, s.Name, cmp.Or(s.Version, "-"), s.Health(), available, all)
-	if n := s.Idle(); n > 0 {
-		text += fmt.Sprintf(", %d idle", n)
-	}
+	text := fmt.Sprintf("cloud %s/%s, version %s: %s, %s", s.Namespace, s.Name, cmp.Or(s.Version, "-"), s.Health(), s.Tally())
 	if s.Message != "" && !s.counted {
 		text += ": " + s.Message
 	}

@@ -90,12 +90,7 @@ func statusTable(p *page, s cluster.Status, now time.Time) {
 	if !s.Ready {
 		state += ": " + s.Reason()
 	}
-	available, all := s.Counts()
-	idle := ""
-	if n := s.Idle(); n > 0 {
-		idle = fmt.Sprintf(", %d idle", n)
-	}
-	p.line("cloud %s/%s, version %s: %s\n%d of %d components are available%s", s.Namespace, s.Name, cmp.Or(s.Version, "-"), state, available, all, idle)
+	p.line("cloud %s/%s, version %s: %s\n%s", s.Namespace, s.Name, cmp.Or(s.Version, "-"), state, s.Tally())
 	for _, fact := range []struct{ title, text string }{
 		{"blocked: ", s.Blocked}, {"paused: ", s.Paused}, {"fields ignored: ", s.Ignored}, {"", s.NodesNotReady},
 		{"not highly available: ", s.NotSpread}, {"database: ", s.Database}, {"no proven backup: ", s.NotProven},
