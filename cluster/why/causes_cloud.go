@@ -11,8 +11,6 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/meta"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/internal/agentlog"
@@ -90,16 +88,7 @@ func operatorCauses() []Cause {
 		{ID: "node-certificates", Code: "OCA-4406", Layer: Operator, Warning: true, Title: "Certificates of control-plane nodes are not renewed",
 			Why:  "condition NodeCertificates of the cloud shows which certificates, and why",
 			Next: "ocadm operation list; on the control-plane nodes: ocadm certs check, then ocadm certs renew",
-			When: func(f *facts) []Hit {
-				if f.Cloud == nil {
-					return nil
-				}
-				is := meta.FindStatusCondition(f.Cloud.Status.Conditions, v1alpha1.ConditionNodeCertificates)
-				if is == nil || is.Status != metav1.ConditionFalse {
-					return nil
-				}
-				return []Hit{{On: cloud, Evidence: []string{is.Reason + ": " + is.Message}}}
-			}},
+			When: ofCondition(cloud, v1alpha1.ConditionNodeCertificates, "Expired|Overdue|NotRenewable|LookFailed")},
 		{ID: "cloud-ca", Code: "OCA-7536", Layer: Operator, Title: "The CA of the cloud cannot be read", Why: "the Secret ${cloud}-certs was edited",
 			Next: "restore Secret ${cloud}-certs, or delete it: the operator makes it again", Says: regexp.MustCompile(`reading the CA in Secret`), In: Message},
 	}
@@ -154,12 +143,18 @@ func cloudCauses() []Cause {
 			Of: func(_ *facts, t Text) bool { return t.Values["state"] == string(v1alpha1.Degraded) }},
 		{ID: "fields-ignored", Code: "OCA-7550", Layer: Setting, Warning: true, Title: "Fields of the cloud are unknown",
 			Why: "the operator does not recognize them, so they have no effect", Next: "kubectl -n ${namespace} edit oc ${cloud}",
-			When: func(f *facts) []Hit {
-				if !strings.HasPrefix(f.condition(v1alpha1.ConditionIgnored), "UnknownFields: ") {
-					return nil
-				}
-				return []Hit{{On: cloud, Evidence: []string{shorten(f.condition(v1alpha1.ConditionIgnored))}}}
-			}},
+			When: ofCondition(cloud, v1alpha1.ConditionIgnored, "UnknownFields")},
+	}
+}
+
+// ofCondition finds a condition of the cloud by its reason.
+func ofCondition(on Subject, kind, reasons string) func(*facts) []Hit {
+	re := regexp.MustCompile(`^(` + reasons + `): `)
+	return func(f *facts) []Hit {
+		if says := f.condition(kind); re.MatchString(says) {
+			return []Hit{{On: on, Evidence: []string{shorten(says)}}}
+		}
+		return nil
 	}
 }
 

@@ -93,12 +93,7 @@ func databaseCauses() []Cause {
 			}},
 		{ID: "database-not-redundant", Code: "OCA-7437", Layer: Database, Warning: true, Title: "The embedded database has lost its redundancy",
 			Why:  "the replica does not follow the primary: the loss of the primary's node would lose what is newer than the last backup",
-			Next: "ocadm cluster database status", When: func(f *facts) []Hit {
-				if says := f.condition(v1alpha1.ConditionDatabaseRedundant); strings.HasPrefix(says, "NotInSync: ") {
-					return []Hit{{On: database, Evidence: []string{shorten(says)}}}
-				}
-				return nil
-			}},
+			Next: "ocadm cluster database status", When: ofCondition(database, v1alpha1.ConditionDatabaseRedundant, "NotInSync")},
 		{ID: "clickhouse-unreachable", Code: "OCA-6108", Layer: Database, On: "clickhouse", Title: "The ClickHouse server cannot be used",
 			Why:  "it does not run, or refuses the account",
 			Next: "kubectl -n ${namespace} get oc ${cloud} -o jsonpath='{.spec.clickhouse}'",
