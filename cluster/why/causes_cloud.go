@@ -104,6 +104,8 @@ func cloudCauses() []Cause {
 		refusal("no-cloud", "OCA-7002", Operator, "There is no such cloud"),
 		{ID: "invalid-spec", Code: "OCA-7540", Layer: Operator, Title: "The resource of the cloud cannot be applied", Why: "a field is invalid; the message names it",
 			Next: "kubectl -n ${namespace} edit oc ${cloud}", Says: regexp.MustCompile(`^InvalidSpec: `), In: Message},
+		{ID: "cloud-blocked", Code: "OCA-7201", Layer: Symptom, Title: "The operator cannot work on the cloud",
+			Why: "${why}", Next: status, Says: regexp.MustCompile(`^Blocked: (?P<why>.+)`), In: Message},
 		reason("invalid-option", "OCA-7013", v1alpha1.ReasonInvalidOption, "An option of a component is invalid",
 			"the service does not accept the option or its value", "ocadm component options list ${component}; ocadm component options unset ${component} OPTION"),
 		reason("field-conflict", "OCA-7541", "FieldConflict", "Another tool keeps changing an object", "the message names its field manager",

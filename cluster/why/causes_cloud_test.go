@@ -8,7 +8,10 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"yunion.io/x/ocadm/api/v1alpha1"
 )
 
 // TestExpiredCertificateFirst: what the services and the operator report after their certificate has expired is not the cause.
@@ -50,6 +53,32 @@ func TestInvalidSpecFirst(t *testing.T) {
 	s.ready("n2", corev1.ConditionFalse, "KubeletNotReady", "container runtime is down")
 	if r, _ := Diagnose(s, ""); r.Cause == nil || r.Cause.ID != "node-no-runtime" {
 		t.Errorf("%+v", r.Cause)
+	}
+}
+
+// TestNotReadyWithoutABrokenComponent: every component is well, and still nobody may read that the cloud is.
+func TestNotReadyWithoutABrokenComponent(t *testing.T) {
+	for name, change := range map[string]func(*Snapshot){
+		"the operator can do nothing": func(s *Snapshot) { s.degraded("Blocked", "operation default-update-1: release 3 no longer exists") },
+		"no operation moves it": func(s *Snapshot) {
+			meta.SetStatusCondition(&s.Cloud.Status.Conditions, metav1.Condition{Type: v1alpha1.ConditionReady, Status: metav1.ConditionFalse,
+				Reason: "WaitsForOperation", Message: "version v9 of the spec is waiting for an operation: ocadm operation list"})
+		},
+		"it is being deleted": func(s *Snapshot) {
+			s.Cloud.DeletionTimestamp = &metav1.Time{Time: s.Time.Add(-time.Minute)}
+			meta.SetStatusCondition(&s.Cloud.Status.Conditions, metav1.Condition{Type: v1alpha1.ConditionReady, Status: metav1.ConditionFalse,
+				Reason: "Deleting", Message: "waiting for the pods of web"})
+		},
+	} {
+		s := healthy(t)
+		change(s)
+		says := meta.FindStatusCondition(s.Cloud.Status.Conditions, v1alpha1.ConditionReady).Message
+		if name == "the operator can do nothing" {
+			says = "release 3 no longer exists"
+		}
+		if r, _ := Diagnose(s, ""); r.Healthy || r.Err() == nil || !strings.Contains(r.State, says) {
+			t.Errorf("%s: healthy %v, %v: %s", name, r.Healthy, r.Err(), r.State)
+		}
 	}
 }
 

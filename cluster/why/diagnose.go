@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/internal/finding"
@@ -221,13 +222,14 @@ func (f *facts) state(s Subject) (string, bool) {
 		return c.Name + " (" + string(c.State) + ")", !c.Settled()
 	})
 	head := "cloud " + f.Namespace + "/" + f.Name
-	if len(names) == 0 && f.condition(v1alpha1.ConditionReady) != "" {
-		return head + " is healthy", true
-	}
-	if len(names) == 0 {
+	switch ready := f.condition(v1alpha1.ConditionReady); {
+	case len(names) == 0 && ready == "":
 		return head + " has no status yet", false
+	case len(names) == 0 && f.hindrance() == "" && !meta.IsStatusConditionFalse(f.Cloud.Status.Conditions, v1alpha1.ConditionReady):
+		return head + " is healthy", true
+	default:
+		return head + " is not healthy: " + cmp.Or(some(names), shorten(cmp.Or(f.hindrance(), ready))), false
 	}
-	return head + " is not healthy: " + some(names), false
 }
 
 // namesShown is the number of components named in a line.

@@ -354,6 +354,9 @@ func others() []provocation {
 				Reason: "NotRenewable", Message: "apiserver of node node1 ends 2027-01-02T03:04:05Z, and the key of its authority is not on the node"})
 		}},
 		{"cloud-ca", func(s *Snapshot) { s.degraded("Blocked", "reading the CA in Secret default-certs: no PEM") }},
+		{"cloud-blocked", func(s *Snapshot) {
+			s.degraded("Blocked", "the release in force, 5, is lost: restore Secret default-release-5")
+		}},
 		{"invalid-spec", func(s *Snapshot) { s.degraded("InvalidSpec", "spec.mysql.host is empty") }},
 		{"invalid-option", func(s *Snapshot) {
 			s.component("web", v1alpha1.Degraded, v1alpha1.ReasonInvalidOption, `option "x" is unknown`)
