@@ -56,12 +56,20 @@ func operatorCauses() []Cause {
 			}},
 		{ID: "operator-behind", Code: "OCA-7533", Layer: Operator, Title: "The operator has not seen the latest change",
 			Why:  "it hangs, or is not allowed to read the cloud; otherwise it would respond within seconds",
-			Next: "kubectl -n ${namespace} logs -l app=onecloud-operator --prefix --tail=50",
+			Next: "kubectl -n " + finding.DefaultNamespace + " logs -l app=onecloud-operator --prefix --tail=50",
 			When: func(f *facts) []Hit {
 				if f.Cloud == nil || f.Cloud.Status.ObservedGeneration >= f.Cloud.Generation || f.Time.Sub(f.changed()) < seenDelay {
 					return nil
 				}
 				return []Hit{{On: operator, Evidence: []string{fmt.Sprintf("generation %d, observed %d", f.Cloud.Generation, f.Cloud.Status.ObservedGeneration)}}}
+			}},
+		{ID: "operator-silent", Code: "OCA-7533", Layer: Operator, Title: "No operator renews its lease", Why: "it hangs, or is not allowed to write the lease; nothing is repaired",
+			Next: "kubectl -n " + finding.DefaultNamespace + " logs -l app=onecloud-operator --prefix --tail=50",
+			When: func(f *facts) []Hit {
+				if pods := f.operatorPods(); len(pods) == 0 || f.allUnwell(pods) {
+					return nil
+				}
+				return f.silent(operator, finding.DefaultNamespace+"/ocadm-operator")
 			}},
 		{ID: "operator-rights", Code: "OCA-7534", Layer: Operator, Title: "The operator lacks a permission", What: "The operator lacks a permission that ${component} needs",
 			Why: "its ClusterRole belongs to another release, or was edited", Next: finding.InstallOperator,

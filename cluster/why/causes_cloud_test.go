@@ -82,6 +82,16 @@ func TestNotReadyWithoutABrokenComponent(t *testing.T) {
 	}
 }
 
+// TestOperatorOfAnotherNamespace: the cloud is elsewhere, and the log is that of the operator.
+func TestOperatorOfAnotherNamespace(t *testing.T) {
+	s := healthy(t)
+	s.Namespace, s.Cloud.Namespace = "elsewhere", "elsewhere"
+	s.Cloud.Generation, s.Cloud.CreationTimestamp = s.Cloud.Status.ObservedGeneration+1, metav1.NewTime(s.Time.Add(-time.Hour))
+	if r, _ := Diagnose(s, ""); r.Cause == nil || r.Cause.ID != "operator-behind" || !strings.Contains(r.Cause.Remedy, "kubectl -n onecloud logs") {
+		t.Errorf("%+v", r.Cause)
+	}
+}
+
 // TestAddressInRemedy checks that the command finds the service: kubectl prints addresses and ports in different columns, and grep reads brackets.
 func TestAddressInRemedy(t *testing.T) {
 	for address, host := range map[string]string{"10.96.0.7:30500": "10.96.0.7", "[fd00::7]:30500": "fd00::7"} {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"path"
 	"regexp"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -68,7 +69,9 @@ func controlPlaneCauses() []Cause {
 		{ID: "controllers-silent", Code: "OCA-4305", Layer: ControlPlane, On: string(controlPlane), Title: "A controller of Kubernetes is silent",
 			What: "${lease} is silent", Why: "without it, pods are not created, or not assigned to nodes",
 			Next: "kubectl -n kube-system get pods -l tier=control-plane; on the control-plane nodes: journalctl -u kubelet -n 50; ls /var/log/pods",
-			When: (*facts).silentControllers},
+			When: func(f *facts) []Hit {
+				return f.silent(controlPlane, "kube-system/kube-controller-manager", "kube-system/kube-scheduler")
+			}},
 		{ID: "webhook-down", Code: "OCA-4306", Layer: ControlPlane, On: "webhook/${webhook}", Title: "An admission webhook does not answer",
 			What: "The admission webhook ${webhook} does not answer", Why: "the API server refuses objects while it cannot call a webhook whose failurePolicy is Fail",
 			Next: "kubectl get validatingwebhookconfigurations,mutatingwebhookconfigurations; repair the service behind ${webhook}, or delete its configuration",
@@ -143,16 +146,16 @@ func renewal(node string, controlPlane, expired bool, file string) string {
 	return "on " + node + ", and on each other control-plane node: ocadm certs renew"
 }
 
-// silentControllers compares the leases with the newest one, so that this machine's clock does not matter.
-func (f *facts) silentControllers() []Hit {
+// silent finds leases that are not renewed. It compares them with the newest one, so that this machine's clock does not matter.
+func (f *facts) silent(on Subject, leases ...string) []Hit {
 	newest := f.newestLease()
 	var out []Hit
 	for _, l := range f.Leases {
-		if l.Namespace != "kube-system" || l.Name != "kube-controller-manager" && l.Name != "kube-scheduler" || l.Spec.RenewTime == nil {
+		if l.Spec.RenewTime == nil || !slices.Contains(leases, l.Namespace+"/"+l.Name) {
 			continue
 		}
 		if age := newest.Sub(l.Spec.RenewTime.Time); age > leaseAge {
-			out = append(out, Hit{On: controlPlane, Values: map[string]string{"lease": l.Name},
+			out = append(out, Hit{On: on, Values: map[string]string{"lease": l.Name},
 				Evidence: []string{fmt.Sprintf("lease %s was renewed last %s before the newest lease of the cluster", l.Name, age.Round(time.Second))}})
 		}
 	}

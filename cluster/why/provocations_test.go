@@ -341,6 +341,7 @@ func others() []provocation {
 			s.Cloud.Generation = s.Cloud.Status.ObservedGeneration + 1
 			s.Cloud.CreationTimestamp = metav1.NewTime(s.Time.Add(-time.Hour))
 		}},
+		{"operator-silent", func(s *Snapshot) { s.lease("onecloud", "ocadm-operator", s.Time.Add(-time.Hour)) }},
 		{"operator-rights", func(s *Snapshot) {
 			s.component("web", v1alpha1.Degraded, "NotApplied", `ingresses is forbidden: User "system:serviceaccount:onecloud:onecloud-operator" cannot patch resource`)
 		}},
