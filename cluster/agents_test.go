@@ -21,7 +21,8 @@ import (
 )
 
 func agentNode(name string, labels map[string]string) *corev1.Node {
-	return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels}}
+	return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels},
+		Status: corev1.NodeStatus{Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}}}
 }
 
 func agentPod(node, component string, statuses ...corev1.ContainerStatus) *corev1.Pod {
@@ -133,5 +134,18 @@ func TestLogThatCannotBeRead(t *testing.T) {
 		agentNode("node2", compute), agentPod("node2", "host", container("host", 0)))
 	if !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "container host of pod default-host-node2") {
 		t.Error(err)
+	}
+}
+
+// The machine is off: no request waits for its kubelet, and the report says so.
+func TestAgentsOfALostNode(t *testing.T) {
+	lost := agentNode("node2", compute)
+	lost.Status.Conditions[0] = corev1.NodeCondition{Type: corev1.NodeReady, Status: corev1.ConditionUnknown, Message: "Kubelet stopped posting node status."}
+	read := func(context.Context, string, string, *corev1.PodLogOptions) ([]byte, error) {
+		return nil, context.DeadlineExceeded
+	}
+	got, err := examine(t, "node2", read, lost, agentPod("node2", "host", container("host", 0)))
+	if err != nil || len(got) != 1 || got[0].Code != "OCA-3103" || !strings.Contains(got[0].Cause, "Kubelet stopped posting node status") {
+		t.Errorf("%+v, %v", got, err)
 	}
 }
