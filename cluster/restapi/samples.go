@@ -45,6 +45,9 @@ var figures = []figure{
 	{name: "memory", unit: "bytes", metric: "process_resident_memory_bytes"},
 }
 
+// process identifies what was measured: the counters of another process, or those after a failed read, have not grown since.
+var process = figure{name: "process", metric: "process_start_time_seconds"}
+
 // cloudKey identifies a cloud, or the operator itself when it is zero.
 type cloudKey struct{ namespace, name string }
 
@@ -88,7 +91,7 @@ func (s *samples) add(one sample) {
 // read sums each figure over the labels that it does not name.
 func read(now time.Time, families []*dto.MetricFamily) sample {
 	out := sample{now, map[string]map[cloudKey]float64{}}
-	for _, f := range figures {
+	for _, f := range slices.Concat(figures, []figure{process}) {
 		for _, family := range families {
 			if family.GetName() != f.metric {
 				continue
@@ -125,10 +128,8 @@ func (s *samples) series(namespace, name string) []Series {
 		for i, now := range s.all {
 			value, there := now.values[f.name][key]
 			if f.rate {
-				if i == 0 || !there {
-					continue
-				}
-				before := s.all[i-1]
+				before := s.all[max(0, i-1)]
+				there = there && i > 0 && before.values[process.name][cloudKey{}] == now.values[process.name][cloudKey{}]
 				value = max(0, value-before.values[f.name][key]) / now.time.Sub(before.time).Minutes()
 			}
 			if there {

@@ -3,6 +3,7 @@
 package restapi
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -70,5 +71,23 @@ rest_client_requests_total{code="200"} 1
 	}
 	if len(s.all) != samplesKept {
 		t.Errorf("%d samples are kept", len(s.all))
+	}
+}
+
+// Counters that were not read, or are of a replica that took over, do not look like thousands of requests within seconds.
+func TestSeriesAcrossProcesses(t *testing.T) {
+	const text = "# TYPE rest_client_requests_total counter\nrest_client_requests_total %d\n# TYPE process_start_time_seconds gauge\nprocess_start_time_seconds %d\n"
+	var s samples
+	for i, text := range []string{
+		fmt.Sprintf(text, 100, 1), fmt.Sprintf(text, 110, 1),
+		"", // the API server did not answer in time
+		fmt.Sprintf(text, 130, 1), fmt.Sprintf(text, 140, 1),
+		fmt.Sprintf(text, 90000, 2), fmt.Sprintf(text, 90005, 2), // another replica leads
+	} {
+		s.add(read(time.Unix(int64(i)*60, 0), families(t, text)))
+	}
+	got := s.series("n", "c")
+	if len(got) != 1 || !slices.Equal(got[0].Times, []int64{60, 240, 360}) || !slices.Equal(got[0].Values, []float64{10, 10, 5}) {
+		t.Errorf("%+v", got)
 	}
 }
