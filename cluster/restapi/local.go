@@ -21,13 +21,15 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"yunion.io/x/ocadm/cluster"
 )
 
 // ServeLocal serves the API and the page on a loopback address, without TLS, until ctx ends. The link grants the permissions of o.Config; its token
 // changes with each start. ready receives the link when the server listens.
 func ServeLocal(ctx context.Context, o Options, namespace string, ready func(link string)) error {
 	o.Local = rand.Text()
-	metrics, err := newOperatorMetrics(ctx, o.Config, namespace)
+	metrics, err := newOperatorMetrics(ctx, o.Config)
 	if err != nil {
 		return err
 	}
@@ -40,34 +42,34 @@ func ServeLocal(ctx context.Context, o Options, namespace string, ready func(lin
 
 // operatorMetrics reads the metrics of the operator's pod through the API server.
 type operatorMetrics struct {
-	ctx       context.Context //nolint:containedctx // Gather has none
-	pods      *kubernetes.Clientset
-	namespace string
+	ctx  context.Context //nolint:containedctx // Gather has none
+	pods *kubernetes.Clientset
 }
 
-func newOperatorMetrics(ctx context.Context, cfg *rest.Config, namespace string) (*operatorMetrics, error) {
+func newOperatorMetrics(ctx context.Context, cfg *rest.Config) (*operatorMetrics, error) {
 	pods, err := kubernetes.NewForConfig(cfg)
 	if err != nil {
 		return nil, fmt.Errorf("creating a client for the API server: %w", err)
 	}
-	return &operatorMetrics{ctx, pods, namespace}, nil
+	return &operatorMetrics{ctx, pods}, nil
 }
 
-// metricsPort is the operator's port for metrics, metricsTimeout bounds reading them.
+// metricsPort is the operator's port for metrics, metricsTimeout bounds reading those of a pod: one on a lost node must not hide the leader's.
 const metricsPort, metricsTimeout = "8080", 5 * time.Second
 
 // Gather reads the metrics once.
 func (m *operatorMetrics) Gather() ([]*dto.MetricFamily, error) {
 	ctx, cancel := context.WithTimeout(m.ctx, metricsTimeout)
 	defer cancel()
-	pods, err := m.pods.CoreV1().Pods(m.namespace).List(ctx, metav1.ListOptions{LabelSelector: "app=onecloud-operator", FieldSelector: "status.phase=" + string(corev1.PodRunning)})
+	running := metav1.ListOptions{LabelSelector: "app=" + cluster.OperatorName, FieldSelector: "status.phase=" + string(corev1.PodRunning)}
+	pods, err := m.pods.CoreV1().Pods(cluster.DefaultNamespace).List(ctx, running)
 	if err != nil {
 		return nil, fmt.Errorf("looking for the operator: %w", err)
 	}
 	err = errors.New("the operator does not run")
 	var waits []*dto.MetricFamily
 	for i := range pods.Items {
-		families, failed := m.of(ctx, &pods.Items[i])
+		families, failed := m.of(&pods.Items[i])
 		switch {
 		case failed != nil:
 			err = failed
@@ -83,8 +85,10 @@ func (m *operatorMetrics) Gather() ([]*dto.MetricFamily, error) {
 	return nil, err
 }
 
-func (m *operatorMetrics) of(ctx context.Context, pod *corev1.Pod) ([]*dto.MetricFamily, error) {
-	r, err := m.pods.CoreV1().Pods(m.namespace).ProxyGet("http", pod.Name, metricsPort, "/metrics", nil).Stream(ctx)
+func (m *operatorMetrics) of(pod *corev1.Pod) ([]*dto.MetricFamily, error) {
+	ctx, cancel := context.WithTimeout(m.ctx, metricsTimeout)
+	defer cancel()
+	r, err := m.pods.CoreV1().Pods(pod.Namespace).ProxyGet("http", pod.Name, metricsPort, "/metrics", nil).Stream(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("reading the metrics of %s: %w", client.ObjectKeyFromObject(pod), err)
 	}

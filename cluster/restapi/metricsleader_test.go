@@ -3,11 +3,14 @@
 package restapi
 
 import (
+	"context"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"time"
 
 	"k8s.io/client-go/rest"
 
@@ -18,14 +21,15 @@ import (
 func TestMetricsOfTheLeader(t *testing.T) {
 	const text = "# TYPE leader_election_master_status gauge\nleader_election_master_status{name=\"ocadm-operator\"} %d\n# TYPE pod_%s gauge\npod_%s 1\n"
 	for name, c := range map[string]struct {
-		pods map[string]int // 1 leads, -1 does not answer
+		pods map[string]int // 1 leads, -1 is refused, -2 does not answer
 		want string
 	}{
-		"the second leads":          {map[string]int{"a": 0, "b": 1}, "pod_b"},
-		"the first does not answer": {map[string]int{"a": -1, "b": 1}, "pod_b"},
-		"none leads":                {map[string]int{"a": 0}, "pod_a"},
-		"none answers":              {map[string]int{"a": -1}, ""},
-		"none is there":             {nil, ""},
+		"the second leads":            {map[string]int{"a": 0, "b": 1}, "pod_b"},
+		"the first does not answer":   {map[string]int{"a": -1, "b": 1}, "pod_b"},
+		"the first is on a lost node": {map[string]int{"a": -2, "b": 1}, "pod_b"},
+		"none leads":                  {map[string]int{"a": 0}, "pod_a"},
+		"none answers":                {map[string]int{"a": -1}, ""},
+		"none is there":               {nil, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -42,6 +46,9 @@ func TestMetricsOfTheLeader(t *testing.T) {
 				}
 				_, rest, _ := strings.Cut(r.URL.Path, "/pods/http:")
 				pod, _, _ := strings.Cut(rest, ":")
+				if c.pods[pod] == -2 {
+					<-r.Context().Done()
+				}
 				if c.pods[pod] < 0 {
 					w.WriteHeader(http.StatusServiceUnavailable)
 					return
@@ -49,7 +56,7 @@ func TestMetricsOfTheLeader(t *testing.T) {
 				fmt.Fprintf(w, text, c.pods[pod], pod, pod)
 			}))
 			defer s.Close()
-			m, err := newOperatorMetrics(t.Context(), &rest.Config{Host: s.URL}, "onecloud")
+			m, err := newOperatorMetrics(t.Context(), &rest.Config{Host: s.URL})
 			require.NoError(t, err)
 			families, err := m.Gather()
 			var names []string
@@ -61,4 +68,32 @@ func TestMetricsOfTheLeader(t *testing.T) {
 			}
 		})
 	}
+}
+
+// The page of a cloud in another namespace shows figures, too: the operator stays where it is.
+func TestMetricsForAnotherNamespace(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	asked := make(chan string, 1)
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		select {
+		case asked <- r.URL.Path:
+		default:
+		}
+		w.WriteHeader(http.StatusNotFound)
+	}))
+	defer s.Close()
+	o := Options{Config: &rest.Config{Host: s.URL}, Log: slog.New(slog.DiscardHandler), Address: "127.0.0.1:0"}
+	ended := make(chan error, 1)
+	go func() { ended <- ServeLocal(ctx, o, "elsewhere", func(string) {}) }()
+	select {
+	case path := <-asked:
+		if path != "/api/v1/namespaces/onecloud/pods" {
+			t.Error(path)
+		}
+	case <-ctx.Done():
+		t.Error("nobody looks for the operator")
+	}
+	cancel()
+	require.NoError(t, <-ended)
 }
