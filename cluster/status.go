@@ -54,6 +54,8 @@ type Status struct {
 	NotSpread string `json:"notSpread,omitempty"`
 	// NotProven explains why no recent backup is known to be restorable, "" if one is or no schedule asks for any.
 	NotProven string `json:"notProven,omitempty"`
+	// NodeCertificates explains which certificates of control-plane nodes are not renewed, "" if all are.
+	NodeCertificates string `json:"nodeCertificates,omitempty"`
 	// Database describes whether the embedded database survives the loss of a node; "" for a cloud with its own database server. Only "ocadm cluster
 	// status" without --watch sets it.
 	Database string `json:"database,omitempty"`
@@ -105,6 +107,7 @@ func statusOf(object map[string]any) (Status, error) {
 	s.UpdateFailed = says(v1alpha1.ConditionUpdateFailed, metav1.ConditionTrue)
 	s.NotSpread = says(v1alpha1.ConditionHighlyAvailable, metav1.ConditionFalse)
 	s.NotProven = says(v1alpha1.ConditionBackupProven, metav1.ConditionFalse)
+	s.NodeCertificates = says(v1alpha1.ConditionNodeCertificates, metav1.ConditionFalse)
 	s.NodesNotReady = says(v1alpha1.ConditionNodesReady, metav1.ConditionFalse)
 	s.Ignored = says(v1alpha1.ConditionIgnored, metav1.ConditionTrue)
 	if what, end := pauseOf(&cr); what != "" {

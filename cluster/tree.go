@@ -127,6 +127,7 @@ func (s Status) facts() (list []string) {
 	add("nodes", s.NodesNotReady)
 	add("not highly available", s.NotSpread)
 	add("no proven backup", s.NotProven)
+	add("certificates of nodes", s.NodeCertificates)
 	add("certificates", s.Certificates.Message)
 	add("update available", s.UpdateAvailable)
 	return list

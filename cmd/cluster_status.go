@@ -93,7 +93,7 @@ func statusTable(p *page, s cluster.Status, now time.Time) {
 	p.line("cloud %s/%s, version %s: %s\n%s", s.Namespace, s.Name, cmp.Or(s.Version, "-"), state, s.Tally())
 	for _, fact := range []struct{ title, text string }{
 		{"blocked: ", s.Blocked}, {"paused: ", s.Paused}, {"fields ignored: ", s.Ignored}, {"", s.NodesNotReady},
-		{"not highly available: ", s.NotSpread}, {"database: ", s.Database}, {"no proven backup: ", s.NotProven},
+		{"not highly available: ", s.NotSpread}, {"database: ", s.Database}, {"no proven backup: ", s.NotProven}, {"certificates of nodes: ", s.NodeCertificates},
 		{"operation: ", s.Operation}, {"operation failed: ", s.UpdateFailed}, {"update available: ", s.UpdateAvailable}, {"", certificates(s.Certificates)},
 	} {
 		if fact.text != "" {

@@ -80,7 +80,7 @@ func TestStatusTable(t *testing.T) {
 		},
 		Blocked:         "the release in force, 5, is lost",
 		NodesNotReady:   "1 of 2 nodes are not Ready: n2 (Kubelet stopped posting node status)",
-		UpdateAvailable: "operator v2 has changes",
+		UpdateAvailable: "operator v2 has changes", NodeCertificates: "apiserver of node n1 expired 2001-09-08",
 		Certificates: v1alpha1.CertificatesStatus{
 			NotAfter: metav1.NewTime(now.Add(48 * time.Hour)), CANotAfter: metav1.NewTime(now.Add(96 * time.Hour)), RenewAt: metav1.NewTime(now.Add(24 * time.Hour)),
 		},
@@ -89,6 +89,7 @@ func TestStatusTable(t *testing.T) {
 2 of 3 components are available, 1 idle
 blocked: the release in force, 5, is lost
 1 of 2 nodes are not Ready: n2 (Kubelet stopped posting node status)
+certificates of nodes: apiserver of node n1 expired 2001-09-08
 update available: operator v2 has changes
 certificates expire 2001-09-11, their CA 2001-09-13; renewal 2001-09-10
 

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"path"
 	"regexp"
 	"strings"
@@ -76,6 +77,26 @@ func TestTexts(t *testing.T) {
 		}
 		if !is {
 			t.Errorf("no script uses text %q", key)
+		}
+	}
+}
+
+// The page shows each condition of a cloud that is not as it should be.
+func TestConditions(t *testing.T) {
+	script, err := fs.ReadFile(files, "files/clouds.js")
+	require.NoError(t, err)
+	types, err := os.ReadFile("../../../api/v1alpha1/status_types.go")
+	require.NoError(t, err)
+	texts, err := fs.ReadFile(files, "files/texts.json")
+	require.NoError(t, err)
+	wrong := regexp.MustCompile(`const wrong = \{(.*)\}`).FindString(string(script))
+	all := regexp.MustCompile(`(?m)^\tCondition\w+ += "(\w+)"`).FindAllStringSubmatch(string(types), -1)
+	if len(all) < 11 {
+		t.Fatalf("only %d conditions: has the pattern changed?", len(all))
+	}
+	for _, m := range all {
+		if name := m[1]; name != "Progressing" && (!strings.Contains(wrong, " "+name+": ") || !strings.Contains(string(texts), `"is.`+name+`"`)) {
+			t.Errorf("condition %s is not shown, or has no text", name)
 		}
 	}
 }

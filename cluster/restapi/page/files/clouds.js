@@ -26,11 +26,11 @@ export function cloudsPage(main) {
   }
 }
 
-// conditions that are worth a line: those that are not as they should be.
-const wrong = { Ready: "False", NodesReady: "False", FieldsIgnored: "True", UpdateAvailable: "True", HighlyAvailable: "False", BackupProven: "False", DatabaseRedundant: "False", Degraded: "True", UpdateFailed: "True" }
+// conditions that are worth a line: those that are not as they should be. In a paused cloud, nothing is repaired.
+const wrong = { Ready: "False", NodesReady: "False", FieldsIgnored: "True", UpdateAvailable: "True", HighlyAvailable: "False", BackupProven: "False", DatabaseRedundant: "False", NodeCertificates: "False", Degraded: "True", UpdateFailed: "True" }
 
-const conditions = (cloud) => (cloud.status?.conditions ?? []).filter((c) => wrong[c.type] === c.status)
-  .map((c) => h("li", {}, h("strong", {}, word(c.type)), ": ", c.message))
+const conditions = (cloud) => (cloud.status?.conditions ?? []).filter((c) => wrong[c.type] === c.status || c.reason === "Paused")
+  .map((c) => h("li", {}, h("strong", {}, word(c.reason === "Paused" ? c.reason : c.type)), ": ", c.message))
 
 function componentDetails(c, cloud) {
   const line = (name, value) => value ? h("tr", {}, h("th", { scope: "row" }, name), h("td", {}, value)) : null
