@@ -146,12 +146,13 @@ func (i *instruments) collect(cr *v1alpha1.OnecloudCluster, ch chan<- prometheus
 	if cr.Status.Phase != "" {
 		set(i.phase, 1, string(cr.Status.Phase))
 	}
-	if all, _ := v1alpha1.Paused(cr.Annotations[v1alpha1.AnnotationPaused]); all {
+	paused, _ := v1alpha1.Paused(cr.Annotations[v1alpha1.AnnotationPaused])
+	if paused {
 		set(i.paused, 1)
 	}
 	for _, c := range cr.Status.Components {
 		set(i.state, 1, c.Name, string(c.State))
-		if c.State != v1alpha1.Disabled {
+		if c.State != v1alpha1.Disabled && c.State != v1alpha1.Idle { // no node takes the pods of an Idle one
 			set(i.pods, float64(c.Replicas), c.Name, "wanted")
 			set(i.pods, float64(c.Ready), c.Name, "ready")
 		}
@@ -161,8 +162,8 @@ func (i *instruments) collect(cr *v1alpha1.OnecloudCluster, ch chan<- prometheus
 	}
 	at(i.expiry, cr.Status.Certificates.NotAfter.Time, "service")
 	at(i.expiry, cr.Status.Certificates.CANotAfter.Time, "ca")
-	if last, known := i.last[client.ObjectKeyFromObject(cr)]; known {
-		at(i.renewal, last.RenewAt)
+	at(i.renewal, cr.Status.Certificates.RenewAt.Time)
+	if last, known := i.last[client.ObjectKeyFromObject(cr)]; known && !paused && cr.DeletionTimestamp.IsZero() { // otherwise nothing is attempted
 		at(i.audit, last.AuditAt)
 		for _, state := range []effects.State{effects.Pending, effects.Failed} {
 			set(i.open, float64(last.Open[state]), string(state))

@@ -63,6 +63,11 @@ func TestMetricsAreDocumented(t *testing.T) {
 	}
 }
 
+// attempted reports whether a series is about what the operator tries again: in a paused cloud, and in one that goes, it tries nothing.
+func attempted(series string) bool {
+	return strings.HasPrefix(series, "ocadm_audit_due") || strings.HasPrefix(series, "ocadm_effects_open")
+}
+
 // A scrape shows the current state of clouds, and nothing of a deleted one.
 func TestMetricsFollowTheStatus(t *testing.T) {
 	cr := &v1alpha1.OnecloudCluster{ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: "c"}}
@@ -79,6 +84,7 @@ func TestMetricsFollowTheStatus(t *testing.T) {
 		cr.Status.Phase = phase
 		cr.Status.Components = []v1alpha1.ComponentStatus{{Name: "glance", State: state, Replicas: 2, Ready: 1}}
 		cr.Status.Conditions = []metav1.Condition{{Type: "Ready", Status: ready}}
+		cr.Status.Certificates.RenewAt = metav1.Unix(5, 0)
 		require.NoError(t, c.Update(t.Context(), cr))
 	}
 	shown := func() []string {
@@ -101,9 +107,13 @@ func TestMetricsFollowTheStatus(t *testing.T) {
 	}
 	set(v1alpha1.PhaseCreating, v1alpha1.Progressing, metav1.ConditionFalse)
 	set(v1alpha1.PhaseRunning, v1alpha1.Available, metav1.ConditionTrue)
-	i.Reconciled(client.ObjectKeyFromObject(cr), reconcile.Summary{Open: map[effects.State]int{effects.Failed: 2}, RenewAt: time.Unix(5, 0)})
+	const renewal = "ocadm_certificate_renewal_timestamp_seconds 5"
+	if s := shown(); !slices.Contains(s, renewal) { // the alert must survive a restart of the operator
+		t.Errorf("before the first reconciliation: %q", s)
+	}
+	i.Reconciled(client.ObjectKeyFromObject(cr), reconcile.Summary{Open: map[effects.State]int{effects.Failed: 2}, AuditAt: time.Unix(7, 0)})
 	want := []string{
-		"ocadm_certificate_renewal_timestamp_seconds 5", "ocadm_cloud_condition Ready 1", "ocadm_cloud_phase Running 1",
+		"ocadm_audit_due_timestamp_seconds 7", renewal, "ocadm_cloud_condition Ready 1", "ocadm_cloud_phase Running 1",
 		"ocadm_component_pods glance ready 1", "ocadm_component_pods glance wanted 2", "ocadm_component_state glance Available 1",
 		"ocadm_effects_open failed 2", "ocadm_effects_open pending 0", "ocadm_operation_phase Check check-1 Running 1",
 	}
@@ -112,15 +122,27 @@ func TestMetricsFollowTheStatus(t *testing.T) {
 	}
 	cr.Annotations = map[string]string{v1alpha1.AnnotationPaused: "true"}
 	set(v1alpha1.PhaseRunning, v1alpha1.Disabled, metav1.ConditionTrue)
-	if s := shown(); !slices.Contains(s, "ocadm_cloud_paused 1") {
+	if s := shown(); !slices.Contains(s, "ocadm_cloud_paused 1") || !slices.Contains(s, renewal) || slices.ContainsFunc(s, attempted) {
 		t.Errorf("a paused cloud: %q", s)
 	}
 	if s := shown(); slices.ContainsFunc(s, func(l string) bool { return strings.HasPrefix(l, "ocadm_component_pods") }) {
 		t.Errorf("a disabled component has pods: %q", s)
 	}
+	set(v1alpha1.PhaseRunning, v1alpha1.Idle, metav1.ConditionTrue)
+	if s := shown(); slices.ContainsFunc(s, func(l string) bool { return strings.HasPrefix(l, "ocadm_component_pods") }) {
+		t.Errorf("a component without a node misses pods: %q", s) // OcadmPodsMissing would never end
+	}
+	cr.Annotations, cr.Finalizers = nil, []string{v1alpha1.Finalizer}
+	set(v1alpha1.PhaseDeleting, v1alpha1.Available, metav1.ConditionFalse)
 	for _, o := range []client.Object{cr, op} {
 		require.NoError(t, c.Delete(t.Context(), o))
 	}
+	if s := shown(); !slices.Contains(s, "ocadm_cloud_phase Deleting 1") || slices.ContainsFunc(s, attempted) {
+		t.Errorf("a cloud that is being deleted: %q", s)
+	}
+	require.NoError(t, c.Get(t.Context(), client.ObjectKeyFromObject(cr), cr))
+	cr.Finalizers = nil
+	require.NoError(t, c.Update(t.Context(), cr))
 	i.Gone(client.ObjectKeyFromObject(cr))
 	if s := shown(); len(s) > 0 || len(i.last) > 0 {
 		t.Errorf("left of a cloud that is gone: %q", s)

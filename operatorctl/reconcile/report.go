@@ -121,13 +121,13 @@ type Summary struct {
 	Changes []engine.Change
 	// Open counts the effects that are not done.
 	Open map[effects.State]int
-	// RenewAt is when the next certificate is renewed, AuditAt when the next audit is due; zero means never.
-	RenewAt, AuditAt time.Time
+	// AuditAt is when the next audit is due; zero means never.
+	AuditAt time.Time
 }
 
 // summary returns the values for the metrics.
 func summary(s State, d *Desired, next last, audits bool) Summary {
-	out := Summary{Changes: s.Done.Changes, RenewAt: d.Certificates.RenewAt, Open: map[effects.State]int{}}
+	out := Summary{Changes: s.Done.Changes, Open: map[effects.State]int{}}
 	if audits {
 		out.AuditAt = next.nextAudit
 	}
