@@ -141,7 +141,11 @@ func (i *instruments) collect(cr *v1alpha1.OnecloudCluster, ch chan<- prometheus
 		if c.Status == metav1.ConditionUnknown {
 			continue
 		}
-		set(i.condition, map[bool]float64{true: 1}[c.Status == metav1.ConditionTrue], c.Type)
+		value := 0.0
+		if c.Status == metav1.ConditionTrue {
+			value = 1
+		}
+		set(i.condition, value, c.Type)
 	}
 	if cr.Status.Phase != "" {
 		set(i.phase, 1, string(cr.Status.Phase))
