@@ -192,10 +192,10 @@ func PromoteDatabase(ctx context.Context, c client.Client, namespace string, p P
 	case !replica.State.Complete:
 		return s, finding.New("OCA-7432", what, "it has no complete copy: "+replica.State.Doing, "bring back the node of the primary, "+primary.Node+", or restore a backup")
 	case !inSync && serves:
-		return s, finding.New("OCA-7432", what, fmt.Sprintf("the primary on node %s serves, and the replica is %d events behind: %s", primary.Node, replica.Behind, s.Message),
-			"wait until the replica is in sync: ocadm cluster database status")
+		cause := fmt.Sprintf("the primary on node %s serves, and the replica is %s behind: %s", primary.Node, lists.Counted(replica.Behind, "event"), s.Message)
+		return s, finding.New("OCA-7432", what, cause, "wait until the replica is in sync: ocadm cluster database status")
 	case !inSync && !force:
-		return s, finding.New("OCA-7432", what, fmt.Sprintf("it is not in sync; at least %d events of the primary would be lost, from %s to %s", replica.Behind,
+		return s, finding.New("OCA-7432", what, fmt.Sprintf("it is not in sync; at least %s of the primary would be lost, from %s to %s", lists.Counted(replica.Behind, "event"),
 			replica.State.Last, primary.State.Last), "bring back the node of the primary, "+primary.Node+"; or accept the loss: ocadm cluster database promote --force")
 	case unverified && !force:
 		return s, finding.New("OCA-7432", what, fmt.Sprintf("the primary on node %s does not serve, and whether the replica has every change is not verified: %s", primary.Node,

@@ -21,6 +21,7 @@ import (
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/internal/kube"
+	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/internal/wait"
 	"yunion.io/x/ocadm/internal/workflow"
 	"yunion.io/x/ocadm/operatorctl/operation"
@@ -183,7 +184,7 @@ func stopped(ctx context.Context, c client.Client, key client.ObjectKey) (done b
 			}
 			why = d.Name + " is stopping"
 		} else if d.Status.ObservedGeneration < d.Generation || d.Status.Replicas > 0 {
-			why = fmt.Sprintf("%s has %d pods", d.Name, d.Status.Replicas)
+			why = d.Name + " has " + lists.Counted(d.Status.Replicas, "pod")
 		}
 	}
 	for i := range agents {
@@ -197,7 +198,7 @@ func stopped(ctx context.Context, c client.Client, key client.ObjectKey) (done b
 			}
 			why = d.Name + " is stopping"
 		} else if s := d.Status; s.ObservedGeneration < d.Generation || s.CurrentNumberScheduled+s.NumberMisscheduled > 0 {
-			why = fmt.Sprintf("%s has %d pods", d.Name, s.CurrentNumberScheduled+s.NumberMisscheduled)
+			why = d.Name + " has " + lists.Counted(s.CurrentNumberScheduled+s.NumberMisscheduled, "pod")
 		}
 	}
 	if why != "" {

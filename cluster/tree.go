@@ -28,7 +28,8 @@ func (s Status) Tree(now time.Time) []string {
 	by := lists.Index(s.Components, func(c v1alpha1.ComponentStatus) (string, v1alpha1.ComponentStatus) { return c.Name, c })
 	for _, alike := range s.unsettled() {
 		first := alike[0]
-		n := node{text: some(alike) + ": " + condition(alike, now)}
+		names := lists.Map(alike, func(c v1alpha1.ComponentStatus) string { return c.Name })
+		n := node{text: strings.Join(lists.Some(names, namesShown), ", ") + ": " + condition(alike, now)}
 		for _, name := range first.BlockedBy {
 			blocker, known := by[name]
 			if !known {
@@ -159,14 +160,6 @@ func (s Status) unsettled() (groups [][]v1alpha1.ComponentStatus) {
 
 // namesShown is the number of components named in a line, so that their state fits on the screen.
 const namesShown = 4
-
-func some(list []v1alpha1.ComponentStatus) string {
-	names := lists.Map(list, func(c v1alpha1.ComponentStatus) string { return c.Name })
-	if more := len(names) - namesShown; more > 1 {
-		return fmt.Sprintf("%s and %d more", strings.Join(names[:namesShown], ", "), more)
-	}
-	return strings.Join(names, ", ")
-}
 
 // condition formats the state that components share, how long the first has been in it, and the evidence.
 func condition(alike []v1alpha1.ComponentStatus, now time.Time) string {

@@ -16,6 +16,7 @@ import (
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/cluster"
 	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/internal/nearest"
 	"yunion.io/x/ocadm/operatorctl/catalog"
 	"yunion.io/x/ocadm/operatorctl/component"
@@ -167,7 +168,7 @@ func newComponentSwitch(a *app, verb string, disable bool) *cobra.Command {
 					"kubectl -n "+f.namespace+" edit oc "+f.name)
 			}
 			if needed := catalog.NeededBy(args[0]); disable && len(needed) > 0 {
-				question := fmt.Sprintf("%d components need %s, for example %s", len(needed), args[0], strings.Join(needed[:min(len(needed), 5)], ", "))
+				question := args[0] + " is needed by " + strings.Join(lists.Some(needed, 5), ", ")
 				if err := a.confirm(c, yes, "Nothing was disabled")(question); err != nil {
 					return err
 				}

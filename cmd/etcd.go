@@ -14,6 +14,7 @@ import (
 	"yunion.io/x/ocadm/internal/etcd"
 	"yunion.io/x/ocadm/internal/etcd/snapshot"
 	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/internal/ui"
 	etcdphase "yunion.io/x/ocadm/phases/etcd"
 	"yunion.io/x/ocadm/phases/host"
@@ -71,7 +72,8 @@ func printEtcd(p *page, s etcdphase.Status) {
 	})
 	last := "no snapshot on this machine"
 	if s.Snapshots.Last != nil {
-		last = fmt.Sprintf("%d snapshots on this machine, the last of %s, revision %d", s.Snapshots.Count, s.Snapshots.Last.Time.Format(time.RFC3339), s.Snapshots.Last.Revision)
+		n, is := lists.Counted(s.Snapshots.Count, "snapshot"), s.Snapshots.Last
+		last = fmt.Sprintf("%s on this machine, the last of %s, revision %d", n, is.Time.Format(time.RFC3339), is.Revision)
 	}
 	p.line("\n%d more member(s) may be lost; %s", s.Tolerates, last)
 	p.list("\nProblems:", s.Problems)

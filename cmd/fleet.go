@@ -17,6 +17,7 @@ import (
 
 	"yunion.io/x/ocadm/cluster/fleet"
 	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/internal/ui"
 	"yunion.io/x/ocadm/internal/workflow"
 )
@@ -219,7 +220,7 @@ func newFleetReset(a *app) *cobra.Command {
 				return err
 			}
 			defer end()
-			what := fmt.Sprintf("This removes the cluster and the cloud from all %d machines of %s", len(o.Spec.ControlPlanes)+len(o.Spec.Workers), f.file)
+			what := "This removes the cluster and the cloud from " + lists.Counted(len(o.Spec.ControlPlanes)+len(o.Spec.Workers), "machine") + ", all of " + f.file
 			if err := a.confirm(c, yes, "Nothing was reset")(what); err != nil {
 				return err
 			}

@@ -4,8 +4,10 @@ package cmd
 
 import (
 	"fmt"
+	"strings"
 	"time"
 
+	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/internal/ui"
 	"yunion.io/x/ocadm/internal/workflow"
 )
@@ -38,17 +40,13 @@ func (a *app) summary(f runFlags, res workflow.Result) {
 	say := func(format string, args ...any) { fmt.Fprintf(a.Err, format+"\n", args...) }
 	if f.run.DryRun {
 		say("\nNothing was changed. %s would run, %d already done, %d not applicable.",
-			phaseCount(counts[workflow.Planned]), counts[workflow.Unchanged], counts[workflow.Skipped])
+			lists.Counted(counts[workflow.Planned], "phase"), counts[workflow.Unchanged], counts[workflow.Skipped])
 		return
 	}
 	if len(changes) > 0 {
-		say("\nChanged:")
-		for i, c := range changes {
-			if i == shownChanges && len(changes) > shownChanges+1 {
-				say("  and %d more, see %s", len(changes)-i, a.logFile)
-				break
-			}
-			say("  %s", c)
+		shown := lists.Some(changes, shownChanges)
+		if say("\nChanged:\n  %s", strings.Join(shown, "\n  ")); len(shown) < len(changes) {
+			say("  all are in %s", a.logFile)
 		}
 	}
 	if len(times) > 0 {
@@ -56,12 +54,5 @@ func (a *app) summary(f runFlags, res workflow.Result) {
 		_ = ui.Table(a.Err, nil, times) // only the display failed
 	}
 	say("\nDone in %s: %s ran, %d already done, %d not applicable.", ui.Seconds(res.Duration),
-		phaseCount(counts[workflow.Done]), counts[workflow.Unchanged], counts[workflow.Skipped])
-}
-
-func phaseCount(n int) string {
-	if n == 1 {
-		return "1 phase"
-	}
-	return fmt.Sprintf("%d phases", n)
+		lists.Counted(counts[workflow.Done], "phase"), counts[workflow.Unchanged], counts[workflow.Skipped])
 }

@@ -228,16 +228,9 @@ func (f *facts) state(s Subject) (string, bool) {
 	case len(names) == 0 && f.hindrance() == "" && !meta.IsStatusConditionFalse(f.Cloud.Status.Conditions, v1alpha1.ConditionReady):
 		return head + " is healthy", true
 	default:
-		return head + " is not healthy: " + cmp.Or(some(names), shorten(cmp.Or(f.hindrance(), ready))), false
+		return head + " is not healthy: " + cmp.Or(strings.Join(lists.Some(names, namesShown), ", "), shorten(cmp.Or(f.hindrance(), ready))), false
 	}
 }
 
 // namesShown is the number of components named in a line.
 const namesShown = 5
-
-func some(names []string) string {
-	if more := len(names) - namesShown; more > 1 {
-		names = append(slices.Clone(names[:namesShown]), "and more")
-	}
-	return strings.Join(names, ", ")
-}

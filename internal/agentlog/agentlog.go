@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/lists"
 )
 
 // Log holds the log lines of one container, or the events of one pod.
@@ -58,18 +59,11 @@ func Explain(logs []Log) finding.List {
 	var out finding.List
 	for _, key := range order {
 		s := found[key]
-		s.Evidence = []string{fmt.Sprintf("%s (%s): %s", s.source, times(s.count), shorten(s.line))}
+		s.Evidence = []string{fmt.Sprintf("%s (%s): %s", s.source, lists.Counted(s.count, "time"), shorten(s.line))}
 		out = append(out, s.Finding)
 	}
 	slices.SortStableFunc(out, func(a, b finding.Finding) int { return cmp.Compare(a.Code, b.Code) })
 	return out
-}
-
-func times(n int) string {
-	if n == 1 {
-		return "once"
-	}
-	return fmt.Sprintf("%d times", n)
 }
 
 // Unsettled returns the lines after the last registration of the host agent; earlier errors are over.

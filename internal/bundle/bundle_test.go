@@ -226,7 +226,7 @@ func TestLackingImages(t *testing.T) {
 		missing = append(missing, fmt.Sprintf("reg.example:5000/cloud/c%02d:v4.0.9", i))
 	}
 	f := LackingImages("Bundle b lacks images", "the bundle", have, missing, "")
-	if want := "the bundle has the images of v4.0.3, and v4.0.9 was requested: " + strings.Join(missing[:3], ", ") + " and 28 more"; f.Cause != want {
+	if want := "the bundle has the images of v4.0.3, and v4.0.9 was requested: " + strings.Join(missing[:3], ", ") + ", and 28 more"; f.Cause != want {
 		t.Errorf("cause %q, want %q", f.Cause, want)
 	}
 	if len(f.Evidence) != 1 || !strings.Contains(f.Evidence[0], missing[30]) {

@@ -8,6 +8,7 @@ import (
 
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/internal/images"
+	"yunion.io/x/ocadm/internal/lists"
 )
 
 // Finding codes of bundles.
@@ -55,11 +56,7 @@ func wrongVersion(name string, info Info, version string) error {
 }
 
 func missingImages(name string, have, missing []string) error {
-	noun := "images that this run needs"
-	if len(missing) == 1 {
-		noun = "an image that this run needs"
-	}
-	return LackingImages(fmt.Sprintf("Bundle %s lacks %s", name, noun), "the bundle", have, missing,
+	return LackingImages(fmt.Sprintf("Bundle %s lacks %s that this run needs", name, lists.Counted(len(missing), "image")), "the bundle", have, missing,
 		"use a bundle that contains them; this shows the content of this one: ocadm bundle list "+name)
 }
 
@@ -69,15 +66,13 @@ const namedImages = 3
 // LackingImages returns the finding about images that a source, such as "the bundle", does not have. If it has most of them in another version, the
 // cause says so. The evidence has all names, unless the cause does.
 func LackingImages(what, source string, have, missing []string, remedy string) finding.Finding {
-	cause := strings.Join(missing[:min(len(missing), namedImages)], ", ")
-	if more := len(missing) - namedImages; more > 0 {
-		cause += fmt.Sprintf(" and %d more", more)
-	}
+	shown := lists.Some(missing, namedImages)
+	cause := strings.Join(shown, ", ")
 	if is, wanted := otherVersion(have, missing); is != "" {
 		cause = fmt.Sprintf("%s has the images of %s, and %s was requested: %s", source, is, wanted, cause)
 	}
 	f := finding.New(CodeMissingImages, what, cause, remedy)
-	if len(missing) > namedImages {
+	if len(missing) > len(shown) {
 		return f.With(strings.Join(missing, ", "))
 	}
 	return f

@@ -261,7 +261,7 @@ func TestUnwell(t *testing.T) {
 		"member b of etcd is a learner: its join is not complete": {{name: "a", status: is(false)}, {name: "b", status: is(true)}},
 		"member a of etcd reports NOSPACE":                        {{name: "a", status: is(false, "NOSPACE")}, {name: "b", status: is(false)}},
 		"asking b":                                                {{name: "a", status: is(false)}, {name: "b", err: errors.New("asking b")}},
-		"etcd has 1 members, and should have 2":                   {{name: "a", status: is(false)}},
+		"etcd has 1 member, and should have 2":                    {{name: "a", status: is(false)}},
 	} {
 		if got := c.unwell(all); got != want {
 			t.Errorf("%q, want %q", got, want)

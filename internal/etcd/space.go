@@ -15,6 +15,7 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/internal/wait"
 )
 
@@ -67,7 +68,7 @@ func (c *Client) unwell(all []member) string {
 		}
 	}
 	if len(all) != len(c.members) {
-		return fmt.Sprintf("etcd has %d members, and should have %d", len(all), len(c.members))
+		return fmt.Sprintf("etcd has %s, and should have %d", lists.Counted(len(all), "member"), len(c.members))
 	}
 	return ""
 }

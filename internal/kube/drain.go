@@ -14,6 +14,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"yunion.io/x/ocadm/internal/lists"
 )
 
 // PodsOn lists the pods of a node.
@@ -72,7 +74,7 @@ func Evict(ctx context.Context, read client.Reader, c client.Client, node string
 				return false, fmt.Errorf("evicting pod %s/%s: %w", p.Namespace, p.Name, err)
 			}
 		}
-		waiting("the pods of node "+node, strings.Join(left[:min(len(left), 5)], ", "))
+		waiting("the pods of node "+node, strings.Join(lists.Some(left, 5), ", "))
 		return len(left) == 0, nil
 	})
 	return left, err

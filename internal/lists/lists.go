@@ -71,12 +71,20 @@ func Sum[S ~[]E, E any, N int | int64 | float64](all S, f func(E) N) (sum N) {
 	return sum
 }
 
-// Some returns the first texts, and how many more there are.
+// Some returns the first texts, and how many more there are if it is not just one.
 func Some(all []string, limit int) []string {
-	if len(all) <= limit {
+	if len(all) <= limit+1 {
 		return all
 	}
 	return append(slices.Clone(all[:limit]), fmt.Sprintf("and %d more", len(all)-limit))
+}
+
+// Counted returns a number of things as text: "1 pod", "2 pods".
+func Counted[N int | int32 | int64](n N, thing string) string {
+	if n != 1 {
+		thing += "s"
+	}
+	return fmt.Sprintf("%d %s", n, thing)
 }
 
 // First returns the first element for which is returns true, otherwise the zero value.

@@ -5,6 +5,7 @@ package lists_test
 import (
 	"slices"
 	"strconv"
+	"strings"
 	"testing"
 
 	"yunion.io/x/ocadm/internal/lists"
@@ -27,6 +28,14 @@ func TestLists(t *testing.T) {
 	}
 	if got := lists.Pick(all, func(n int) (string, bool) { return strconv.Itoa(n), odd(n) }); !slices.Equal(got, []string{"3", "1"}) {
 		t.Errorf("Pick: %q", got)
+	}
+	for limit, want := range []string{"and 4 more", "a, and 3 more", "a, b, and 2 more", "a, b, c, d", "a, b, c, d"} {
+		if got := strings.Join(lists.Some([]string{"a", "b", "c", "d"}, limit), ", "); got != want {
+			t.Errorf("Some, %d: %s", limit, got)
+		}
+	}
+	if got := lists.Counted(0, "pod") + lists.Counted(int32(1), "pod") + lists.Counted(int64(2), "pod"); got != "0 pods1 pod2 pods" {
+		t.Errorf("Counted: %s", got)
 	}
 	if got := lists.Filter(all, odd); !slices.Equal(got, []int{3, 1}) || !slices.Equal(all, []int{3, 1, 2}) {
 		t.Errorf("Filter: %d of %d", got, all)

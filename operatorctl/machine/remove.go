@@ -16,6 +16,7 @@ import (
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/internal/kube"
+	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/internal/ssh"
 	"yunion.io/x/ocadm/internal/workflow"
 	"yunion.io/x/ocadm/operatorctl/machine/bootstrap"
@@ -86,7 +87,7 @@ func (w work) drain() operation.Step {
 			// It polls, also because the operator has no permission to watch other pods.
 			left, err := kube.Evict(ctx, w.Direct, w.Client, n.Name, time.Second, 15*time.Second, report.Waiting)
 			if len(left) > 0 && wait.Interrupted(err) {
-				return fmt.Errorf("waiting for the pods of node %s: %s are still there", n.Name, strings.Join(left[:min(len(left), 5)], ", "))
+				return fmt.Errorf("waiting for the pods of node %s: %s are still there", n.Name, strings.Join(lists.Some(left, 5), ", "))
 			}
 			return err
 		}),

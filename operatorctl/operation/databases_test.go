@@ -59,7 +59,7 @@ func TestStopWaitsForPodsOfAdoptedClouds(t *testing.T) {
 	foreign := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: "onecloud", Name: "default-b-glance", Labels: labels}}
 	c := fake.NewClientBuilder().WithObjects(d, agent, pod, other, foreign).Build()
 	cloud := &v1alpha1.OnecloudCluster{ObjectMeta: metav1.ObjectMeta{Namespace: "onecloud", Name: "default"}}
-	want := []string{"Deployment default-glance has 0 pods", "DaemonSet default-glance has 1 pods", "Pod default-glance-1"}
+	want := []string{"Deployment default-glance has 0 pods", "DaemonSet default-glance has 1 pod", "Pod default-glance-1"}
 	if left, err := stillRunning(t.Context(), c, cloud, []string{"glance"}); err != nil || !slices.Equal(left, want) {
 		t.Errorf("%q %v", left, err)
 	}

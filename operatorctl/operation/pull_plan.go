@@ -335,12 +335,9 @@ func without(text, image string) string {
 
 // named formats node names for people.
 func named(nodes []string) string {
-	word, more := "node ", ""
+	word := "node "
 	if len(nodes) > 1 {
 		word = "nodes "
 	}
-	if n := len(nodes) - nodesNamed; n > 0 {
-		nodes, more = nodes[:nodesNamed], fmt.Sprintf(" and %d more", n)
-	}
-	return word + strings.Join(nodes, ", ") + more
+	return word + strings.Join(lists.Some(nodes, nodesNamed), ", ")
 }

@@ -269,11 +269,11 @@ func notEnded(cloud *v1alpha1.OnecloudCluster, o runtime.Object) string {
 	switch o := o.(type) {
 	case *appsv1.Deployment:
 		if of(key, o) && (ptr.Deref(o.Spec.Replicas, 1) > 0 || o.Status.ObservedGeneration < o.Generation || o.Status.Replicas > 0) {
-			return fmt.Sprintf("Deployment %s has %d pods", o.Name, o.Status.Replicas)
+			return "Deployment " + o.Name + " has " + lists.Counted(o.Status.Replicas, "pod")
 		}
 	case *appsv1.DaemonSet:
 		if of(key, o) && (o.Status.ObservedGeneration < o.Generation || o.Status.DesiredNumberScheduled > 0 || o.Status.CurrentNumberScheduled > 0) {
-			return fmt.Sprintf("DaemonSet %s has %d pods", o.Name, o.Status.CurrentNumberScheduled)
+			return "DaemonSet " + o.Name + " has " + lists.Counted(o.Status.CurrentNumberScheduled, "pod")
 		}
 	case *corev1.Pod:
 		if !kube.PodEnded(o) && component.OfCloud(o, cloud.Name) {

@@ -29,7 +29,7 @@ func TestEtcdOfAnotherSize(t *testing.T) {
 	for range 2 { // cached results do not hide it
 		b.reconcile()
 		s := b.component("etcd")
-		if s.State != v1alpha1.Degraded || !strings.Contains(s.Message, "volumes of etcd with 1 members exist, but spec.etcd.size is 3") || !strings.Contains(s.Message, "delete pvc -l ") {
+		if s.State != v1alpha1.Degraded || !strings.Contains(s.Message, "volumes of etcd with 1 member exist, but spec.etcd.size is 3") || !strings.Contains(s.Message, "delete pvc -l ") {
 			t.Fatalf("etcd is %s: %s", s.State, s.Message)
 		}
 	}

@@ -59,7 +59,7 @@ func TestInvalidOptionIsReportedAndChangesNothing(t *testing.T) {
 		{`{"data":{"action_log_exceed_cuont":"20"}}`,
 			`ConfigMap default-logger: option "action_log_exceed_cuont" is not known to logger; did you mean "action_log_exceed_count"?; the pods keep`},
 		{`{"data":{"action_log_exceed_cuont":null,"port":"many"}}`, `ConfigMap default-logger: option "port" must be a whole number, not "many"; the pods keep`},
-		{`{"data":{"enable_separate_admin_log":"[","log_level":"loud"}}`, `; and 1 more; the pods keep`},
+		{`{"data":{"enable_separate_admin_log":"[","log_level":"loud","flux":"1"}}`, `; and 2 more; the pods keep`},
 	} {
 		b.editConfig("logger", c.patch)
 		s := b.component("logger")
@@ -84,7 +84,7 @@ func TestInvalidOptionIsReportedAndChangesNothing(t *testing.T) {
 	if b.get(cm, "default-logger"); cm.Data["port"] != "many" {
 		t.Errorf("the edit was taken back: port %q", cm.Data["port"])
 	}
-	b.editConfig("logger", `{"data":{"enable_separate_admin_log":"true","log_level":"debug","port":null,"action_log_exceed_count":"20"}}`)
+	b.editConfig("logger", `{"data":{"enable_separate_admin_log":"true","log_level":"debug","port":null,"flux":null,"action_log_exceed_count":"20"}}`)
 	if s := b.component("logger"); s.Reason == status.ReasonInvalidOption {
 		t.Errorf("corrected, and still %s", s.Message)
 	}

@@ -254,9 +254,9 @@ func wrongMembers(s State, d *Desired, c *target) error {
 	if claims == 0 || claims == int(c.Replicas) {
 		return nil
 	}
-	return fmt.Errorf("volumes of %s with %d members exist, but spec.%s.%s is %d: restore the previous value, "+
+	return fmt.Errorf("volumes of %s with %s exist, but spec.%s.%s is %d: restore the previous value, "+
 		"or delete the volumes and their data: kubectl -n %s delete pvc -l %s=%s,%s=%s",
-		c.Name, claims, strings.Join(c.SpecPath(), "."), c.Workload.ReplicasKey, c.Replicas, d.Cluster.Namespace,
+		c.Name, lists.Counted(claims, "member"), strings.Join(c.SpecPath(), "."), c.Workload.ReplicasKey, c.Replicas, d.Cluster.Namespace,
 		v1alpha1.LabelComponent, c.Name, v1alpha1.LabelInstance, s.Live.instance)
 }
 

@@ -13,6 +13,7 @@ import (
 
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/internal/kube"
+	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/operatorctl/adopt"
 	"yunion.io/x/ocadm/operatorctl/component"
 	"yunion.io/x/ocadm/operatorctl/engine"
@@ -142,7 +143,7 @@ func (a actor) generate(ctx context.Context, s *State, v secrets.Values) error {
 	}
 	if lost := lostPasswords(s.Cloud, a.catalog, slices.DeleteFunc(missing, func(key string) bool { _, kept := v.Earlier[key]; return kept })); lost > 0 {
 		a.event(s.Cloud, warning(wholeCloud, ReasonReplaced,
-			"Secret %s had lost %d passwords that were in use; databases, accounts and pods get new ones", meta.Name, lost))
+			"Secret %s had lost %s in use; databases, accounts and pods get new ones", meta.Name, lists.Counted(lost, "password")))
 	}
 	return nil
 }

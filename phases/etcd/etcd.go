@@ -196,7 +196,7 @@ func Lost(s snapshot.Info, revision int64, now time.Time) string {
 		out += fmt.Sprintf(", %s ago", age.Round(time.Second))
 	}
 	if n := revision - s.Revision; n >= 0 && n < snapshot.RevisionBump { // a larger difference does not count changes: that etcd was restored since
-		out += fmt.Sprintf(" (%d revisions)", n)
+		out += " (" + lists.Counted(n, "revision") + ")"
 	}
 	return out
 }

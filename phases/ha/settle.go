@@ -5,7 +5,6 @@ package ha
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -37,7 +36,7 @@ func (t *Test) settle(ctx context.Context, r workflow.Reporter) error {
 			t.unready = append([]string{}, missing...)
 		}
 		missing = slices.DeleteFunc(missing, func(p string) bool { return slices.Contains(t.unready, p) })
-		return len(missing) == 0, fmt.Sprintf("%d pods are not ready yet", len(missing)), nil
+		return len(missing) == 0, lists.Counted(len(missing), "pod") + " not ready yet", nil
 	}, func(why string) { r.Waiting("the pods", why) })
 	if err == nil || !errors.Is(limited.Err(), context.DeadlineExceeded) || ctx.Err() != nil {
 		return err

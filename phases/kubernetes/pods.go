@@ -67,7 +67,7 @@ func removePods(ctx context.Context, h *host.Host, r workflow.Reporter) error {
 	}
 	err = g.Wait()
 	if n.Load() > 0 {
-		r.Changed("removed %d pods", n.Load())
+		r.Changed("removed %s", lists.Counted(n.Load(), "pod"))
 	}
 	return err
 }

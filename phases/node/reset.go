@@ -129,7 +129,7 @@ func stopContainers(ctx context.Context, h *host.Host, r workflow.Reporter) erro
 		askContainerd(ctx, h, k8sNamespace, append([]string{"containers", "rm"}, pods...)...)
 	}
 	if n > 0 {
-		r.Changed("stopped %d containers", n)
+		r.Changed("stopped %s", lists.Counted(n, "container"))
 	}
 	return noteOthers(ctx, h, r)
 }

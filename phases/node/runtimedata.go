@@ -178,7 +178,6 @@ func endShims(ctx context.Context, h *host.Host, r workflow.Reporter) error {
 	_, _ = h.Exec.Run(ctx, exec.Command{Path: "sh", Args: append([]string{"-c", `kill -KILL "$@"`, "sh"}, processes...)})
 	ctx, cancel := context.WithTimeout(ctx, shimsGone)
 	defer cancel()
-	n := len(left)
 	err := wait.Until(ctx, "the end of containers", 100*time.Millisecond, func(context.Context) (bool, string, error) {
 		left, _ = shims(h)
 		return len(left) == 0, "", nil
@@ -186,6 +185,6 @@ func endShims(ctx context.Context, h *host.Host, r workflow.Reporter) error {
 	if err != nil {
 		return residueFound(left)
 	}
-	r.Changed("ended %d processes that kept containers running", n)
+	r.Changed("ended the processes that kept containers running")
 	return nil
 }

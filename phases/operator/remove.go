@@ -86,7 +86,7 @@ func removable(ctx context.Context, c client.Client) error {
 	}
 	if len(clouds) > 0 {
 		one := clouds[0]
-		return finding.New("OCA-7035", what, fmt.Sprintf("the cluster has %d clouds, and only the operator can delete them", len(clouds)),
+		return finding.New("OCA-7035", what, "the cluster has "+lists.Counted(len(clouds), "cloud")+", which only the operator can delete",
 			"ocadm cluster delete --namespace "+one.Namespace+" --name "+one.Name).
 			With(lists.Map(clouds, func(cloud v1alpha1.OnecloudCluster) string { return cloud.Namespace + "/" + cloud.Name })...)
 	}

@@ -89,7 +89,7 @@ func (m *machine) offlineFindings(missing []string) []finding.Finding {
 		where = "this machine and the depot lack"
 	}
 	return []finding.Finding{finding.New(CodeNoImage, "--offline needs a bundle",
-		fmt.Sprintf("%s %d images, and --offline does not allow pulling them", where, len(missing)),
+		where+" "+lists.Counted(len(missing), "image")+", and --offline does not allow pulling",
 		fmt.Sprintf("on a machine with internet access: ocadm bundle create -o FILE; on this machine: ocadm %s --offline --bundle FILE, or --offline=false", m.kind)).
 		With(missing...)}
 }

@@ -291,7 +291,7 @@ func podsStep() Step {
 				}
 			}
 			if err == nil {
-				r.Changed("removed the records of %d pods", len(pods))
+				r.Changed("removed the records of %s", lists.Counted(len(pods), "pod"))
 			}
 			return err
 		},
