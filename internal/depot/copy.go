@@ -19,7 +19,7 @@ import (
 // copy stores an image under a root of its own. From an index it takes this node's architecture and those that it already has; a node of another
 // architecture then asks for its own manifest. A prune may run meanwhile: it spares new content.
 func (u *Upstream) copy(ctx context.Context, image string) error {
-	name, digest, byDigest := digestOf(image)
+	digest, byDigest := digestOf(image)
 	owner := Root{}
 	if byDigest {
 		c, err := u.store.Contents(ctx)
@@ -37,28 +37,27 @@ func (u *Upstream) copy(ctx context.Context, image string) error {
 	if err != nil {
 		return err
 	}
-	from, err := client.Open(ctx, image, u.Fetcher)
-	if err != nil {
-		return err
-	}
-	defer from.Close()
-	if byDigest && from.Digest != digest {
-		return fmt.Errorf("copying %s: the registry sent %s", image, from.Digest)
-	}
-	if err := u.manifest(ctx, from, from.Descriptor, from.Raw); err != nil {
-		return fmt.Errorf("copying %s: %w", name, err)
+	var whole v1.Descriptor
+	if err := client.Read(ctx, image, u.Fetcher, func(from *registry.Image) error {
+		if byDigest && from.Digest != digest {
+			return fmt.Errorf("the registry sent %s", from.Digest)
+		}
+		whole = v1.Descriptor{MediaType: from.MediaType, Digest: from.Digest, Size: from.Size}
+		return u.manifest(ctx, from, from.Descriptor, from.Raw)
+	}); err != nil {
+		return fmt.Errorf("copying %s: %w", image, err)
 	}
 	if owner.Name != "" { // a new version makes other depots copy the manifest
 		return u.store.setPulled(ctx, owner.image(), owner.Images[owner.image()])
 	}
-	return u.store.setPulled(ctx, image, v1.Descriptor{MediaType: from.MediaType, Digest: from.Digest, Size: from.Size})
+	return u.store.setPulled(ctx, image, whole)
 }
 
-// digestOf splits "NAME@sha256:…".
-func digestOf(image string) (name string, digest v1.Hash, ok bool) {
-	name, text, _ := strings.Cut(image, "@")
+// digestOf returns the digest of "NAME@sha256:…".
+func digestOf(image string) (digest v1.Hash, ok bool) {
+	_, text, _ := strings.Cut(image, "@")
 	digest, err := v1.NewHash(text)
-	return name, digest, err == nil
+	return digest, err == nil
 }
 
 // whole reports whether the store has everything below a manifest, or for an index, below at least one of its manifests.

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"slices"
@@ -61,6 +62,30 @@ func TestPulledOnce(t *testing.T) {
 	st, err := p.store.Status(t.Context())
 	if err != nil || len(st.Roots) != 1 || st.Roots[0].Image != hubRegistry+"/lib/app:v1" || !st.Roots[0].Complete || len(st.Wanted) != 0 {
 		t.Errorf("status %+v, %v", st, err)
+	}
+}
+
+// If the first mirror lacks a layer, the depot copies the image from the next one, as containerd pulls it.
+func TestCopyAfterAMirrorWithoutLayers(t *testing.T) {
+	p := pullThrough(t)
+	p.hub.image(t, "lib/app:v1", imagetest.Layer(t, 1))
+	lacks := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if strings.Contains(r.URL.Path, "/blobs/") {
+			w.WriteHeader(http.StatusNotFound)
+			return
+		}
+		p.hub.Config.Handler.ServeHTTP(w, r)
+	}))
+	t.Cleanup(lacks.Close)
+	p.up.Registries = func() (registry.Client, error) {
+		c, err := p.hub.client()
+		c.Endpoints = registry.Machine(hostsFile(fmt.Sprintf("server = %q\n[host.%q]\n", p.hub.URL, lacks.URL)))
+		return c, err
+	}
+	p.get(t, p.nodes, "GET", "lib/app", "v1")
+	p.copyAll(t)
+	if err := p.pulled(t, "lib/app", "v1"); err != nil {
+		t.Error(err)
 	}
 }
 

@@ -15,6 +15,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
 
 	"yunion.io/x/ocadm/internal/fetch"
+	"yunion.io/x/ocadm/internal/finding"
 )
 
 // maxManifest bounds manifests, which are read into memory. It is what registries accept:
@@ -28,7 +29,7 @@ const Accepted = "application/vnd.oci.image.index.v1+json, application/vnd.docke
 // answerTimeout bounds the requests before the download from one endpoint: a server may accept a connection and never answer.
 const answerTimeout = time.Minute
 
-// Image is an image at the first endpoint that has it. The caller closes it.
+// Image is an image at an endpoint that has its manifest.
 type Image struct {
 	// Descriptor describes its manifest or index, and Raw is the document itself.
 	v1.Descriptor
@@ -38,31 +39,31 @@ type Image struct {
 	fetcher fetch.Fetcher
 }
 
-// Open asks every endpoint of an image's registry until one has the image. f sets the patience of downloads. The error is an *Error.
-func (c Client) Open(ctx context.Context, image string, f fetch.Fetcher) (*Image, error) {
-	var out *Image
+// Read asks every endpoint of an image's registry, as containerd does, until one has the image and read can read it there. A finding, which read returns
+// about this machine, ends that. f sets the patience of downloads. Any other error is an *Error.
+func (c Client) Read(ctx context.Context, image string, f fetch.Fetcher, read func(*Image) error) error {
+	var own error
 	err := c.first(image, func(s place) error {
+		defer s.close()
 		asking, cancel := context.WithTimeout(ctx, cmp.Or(f.Stall, answerTimeout))
 		defer cancel()
 		d, err := remote.Get(s.ref, s.options(asking)...)
 		if err != nil {
-			s.close()
-			return err
+			return s.way.because(err)
 		}
 		repository := s.ref.Context()
 		session, err := transport.NewWithContext(asking, repository.Registry, s.auth, s.way, []string{repository.Scope(transport.PullScope)})
 		if err != nil {
-			s.close()
-			return err
+			return s.way.because(err)
 		}
 		f.Client, f.Header = &http.Client{Transport: session}, http.Header{"Accept": {Accepted}}
-		out = &Image{Descriptor: d.Descriptor, Raw: d.Manifest, place: s, fetcher: f}
-		return nil
+		if err = read(&Image{Descriptor: d.Descriptor, Raw: d.Manifest, place: s, fetcher: f}); len(finding.Of(err)) > 0 {
+			own, err = err, nil
+		}
+		return err
 	})
-	return out, err
+	return cmp.Or(own, err)
 }
-
-func (i *Image) Close() { i.place.close() }
 
 // Manifest downloads one of the manifests of an index. It does not verify the digest.
 func (i *Image) Manifest(ctx context.Context, h v1.Hash) ([]byte, error) {

@@ -78,7 +78,7 @@ func (c Client) Find(ctx context.Context, image string) (v1.Hash, error) {
 				digest = whole.Digest
 			}
 		}
-		return err
+		return s.way.because(err)
 	})
 	return digest, err
 }
@@ -99,7 +99,7 @@ func (c Client) first(image string, ask func(place) error) error {
 	for _, e := range endpoints {
 		s, err := c.at(e, ref)
 		if err == nil {
-			err = s.way.because(ask(s))
+			err = ask(s)
 		}
 		if err == nil {
 			return nil
