@@ -273,11 +273,16 @@ func (r Restore) overwrites(ctx context.Context, a *mysql.Admin, contents backup
 	return r.Confirm(fmt.Sprintf("This replaces %d databases of the cloud on %s with those from %s", len(have), host, contents.Header.Time.Format(time.RFC3339)))
 }
 
-// twin refuses a second cloud on the databases of a running one, whatever the address of their server.
+// twin refuses a second cloud on the databases of a running one, whatever the address of their server. A server that does not answer may be the same one,
+// unless nothing of the cloud is on this one.
 func twin(ctx context.Context, c client.Client, key client.ObjectKey, a *mysql.Admin, server v1alpha1.DatabaseServer) error {
 	all, err := All(ctx, c)
 	if err != nil {
 		return err
+	}
+	owned, _, err := a.Owned(ctx)
+	if err != nil {
+		return databaseFinding(err)
 	}
 	for _, cr := range all {
 		other := client.ObjectKeyFromObject(&cr)
@@ -288,14 +293,17 @@ func twin(ctx context.Context, c client.Client, key client.ObjectKey, a *mysql.A
 		if other == key || have != a.Owner().ID {
 			continue
 		}
-		same := address(cr.Spec.MySQL) == address(server)
-		if its, err := openDatabases(ctx, c, &cr, cr.Spec.MySQL, have); err == nil && !same { // one that cannot be reached is another one
-			same = mysql.ClassOf(a.Apart(ctx, its)) == mysql.Refused
+		its, err := openDatabases(ctx, c, &cr, cr.Spec.MySQL, have)
+		if err == nil {
+			err = a.Apart(ctx, its)
 			its.Close()
 		}
-		if same {
-			return finding.New("OCA-7409", fmt.Sprintf("Cloud %s exists, and uses these databases", other), "it is the cloud of the backup",
-				"restore into it with --namespace "+other.Namespace+", or name another database server: --database-host, with ocadm init --mysql-host")
+		remedy := "restore into it with --namespace " + other.Namespace + ", or name another database server: --database-host, with ocadm init --mysql-host"
+		switch same := address(cr.Spec.MySQL) == address(server) || mysql.ClassOf(err) == mysql.Refused; {
+		case same:
+			return finding.New("OCA-7409", fmt.Sprintf("Cloud %s exists, and uses these databases", other), "it is the cloud of the backup", remedy)
+		case err != nil && len(owned) > 0:
+			return finding.Errorf("OCA-7409", fmt.Sprintf("Cloud %s exists, and may use these databases", other), remedy, "%w", err)
 		}
 	}
 	return nil

@@ -129,13 +129,29 @@ func TestSameServerUnderAnotherName(t *testing.T) {
 	secret.Namespace, secret.Name = running.Namespace, secrets.CredentialsSecret(running.Name)
 	c := fake.NewClientBuilder().WithScheme(kube.Scheme()).WithObjects(running, secret).Build()
 	key := client.ObjectKey{Namespace: "second", Name: running.Name}
-	for s, same := range map[*mariadb.Server]bool{server: true, apart: false} {
+	for _, s := range []*mariadb.Server{server, apart} {
+		same := s == server
 		to := v1alpha1.DatabaseServer{Host: s.Host, Port: int32(s.Port), Password: s.RootPassword}
 		a, err := archive.Connect(t.Context(), c, key.Namespace, to, backup.Cloud{ID: "id", Namespace: key.Namespace, Name: key.Name}, nil)
 		require.NoError(t, err)
 		defer a.Close()
 		if l := finding.Of(twin(t.Context(), c, key, a, to)); same != (len(l) == 1 && l[0].Code == "OCA-7409") {
 			t.Errorf("the same server %t: %v", same, l)
+		}
+		if same {
+			continue
+		}
+		// A server that does not answer may be this one under another name, but only if the cloud has databases here.
+		require.NoError(t, c.Get(t.Context(), client.ObjectKeyFromObject(running), running))
+		running.Spec.MySQL.Port = 1
+		require.NoError(t, c.Update(t.Context(), running))
+		if err := twin(t.Context(), c, key, a, to); err != nil {
+			t.Errorf("an empty server: %v", err)
+		}
+		_, err = a.EnsureDatabase(t.Context(), nil, "glance")
+		require.NoError(t, err)
+		if err := twin(t.Context(), c, key, a, to); !isCode(err, "OCA-7409") || !strings.Contains(err.Error(), "may use these databases") {
+			t.Errorf("the other server does not answer: %v", err)
 		}
 	}
 }
