@@ -83,8 +83,7 @@ func Apply(ctx context.Context, o Options) (Result, error) {
 
 // bring runs the plans: the first node, the other control-plane nodes one by one, then the workers.
 func (f *Fleet) bring(ctx context.Context) {
-	steps := func(n *node) []step { return n.steps() }
-	f.walk(ctx, planApply, 1, f.DryRun, f.of(roleFirst), steps)
+	f.walk(ctx, planApply, 1, f.DryRun, f.of(roleFirst), (*node).steps)
 	if first := f.first(); first.err != nil || first.held != "" {
 		for _, n := range f.nodes[1:] {
 			if n.held == "" && n.err == nil {
@@ -95,14 +94,14 @@ func (f *Fleet) bring(ctx context.Context) {
 	}
 	more := f.of(roleControlPlane)
 	for i, n := range more {
-		if f.walk(ctx, planApply, 1, f.DryRun, more[i:i+1], steps); n.err != nil {
+		if f.walk(ctx, planApply, 1, f.DryRun, more[i:i+1], (*node).steps); n.err != nil {
 			for _, next := range more[i+1:] {
 				next.held = "control-plane node " + n.m.Name + " failed"
 			}
 			break
 		}
 	}
-	f.walk(ctx, planApply, f.Parallel, f.DryRun, f.of(roleWorker), steps)
+	f.walk(ctx, planApply, f.Parallel, f.DryRun, f.of(roleWorker), (*node).steps)
 }
 
 func (f *Fleet) of(role string) []*node {
@@ -112,7 +111,7 @@ func (f *Fleet) of(role string) []*node {
 // tidy removes what the checks of a dry run sent.
 func (f *Fleet) tidy(ctx context.Context) {
 	for _, n := range f.nodes {
-		if n.facts == nil || n.joined || ctx.Err() != nil {
+		if n.facts == nil || n.joined() || ctx.Err() != nil {
 			continue
 		}
 		c, err := f.dial(ctx, n.m)

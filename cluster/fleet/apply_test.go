@@ -40,9 +40,10 @@ type fixture struct {
 	dir      string
 	key      gossh.PublicKey
 	machines []*fleetnode.Machine
-	// more holds additional fields of the machines.
-	more  [3]string
-	story story
+	// more holds additional fields of the machines, planes is the number of control-plane nodes; 0 means one.
+	more   [3]string
+	planes int
+	story  story
 }
 
 func newFixture(t *testing.T) *fixture {
@@ -72,8 +73,11 @@ func (fx *fixture) spec(head string) *fleet.Spec {
 	}
 	text += head
 	for i, m := range fx.machines {
-		if i < 2 {
-			text += []string{"controlPlanes:\n", "workers:\n"}[i]
+		switch i {
+		case 0:
+			text += "controlPlanes:\n"
+		case max(1, fx.planes):
+			text += "workers:\n"
 		}
 		text += fmt.Sprintf("- {name: %s, address: 127.0.0.1, ssh: {port: %d%s}}\n", m.Name, m.Port(), fx.more[i])
 	}
@@ -142,6 +146,34 @@ func TestDryRun(t *testing.T) {
 	// The plan names the steps.
 	if text := strings.Join(res.Machines[0].Changes, "\n"); !strings.Contains(text, "ocadm init") {
 		t.Errorf("%s", text)
+	}
+}
+
+// TestOtherNodeFirst checks that control-plane nodes remain what they are in their cluster, whichever the file lists first.
+func TestOtherNodeFirst(t *testing.T) {
+	fx := newFixture(t)
+	fx.planes = 3
+	for i, m := range fx.machines {
+		m.Say("authority", "ours")
+		m.Say("administrator", "yes")
+		m.Say("joined", []string{"yes", "", "yes"}[i])
+	}
+	const head = "ssh: {keyFile: key}\nsettings: {cluster: {controlPlaneEndpoint: lb.example.org}}\n"
+	res, err := fx.apply(head, dry)
+	fx.want(res, err, "a planned, b planned, c planned")
+	for i, word := range []string{"precheck-join", "precheck-init", "precheck-join"} {
+		if !slices.ContainsFunc(fx.machines[i].Calls(), func(c fleetnode.Call) bool { return strings.Contains(c.Line, word) }) {
+			t.Errorf("%s: no %s", res.Machines[i].Name, word)
+		}
+	}
+	fetches := func(m fleet.MachineResult) bool { return strings.Contains(strings.Join(m.Changes, "\n"), "kubeconfig") }
+	if a, b := res.Machines[0], res.Machines[1]; a.Role != "control-plane" || b.Role != "first" || fetches(a) || !fetches(b) {
+		t.Errorf("%+v", res.Machines)
+	}
+	fx.machines[1].Say("joined", "yes") // the node that init made is lost, and its line deleted
+	res, err = fx.apply(head, dry)
+	if a, b := res.Machines[0], res.Machines[1]; err != nil || a.Role != "control-plane" || b.Role != "control-plane" || !fetches(a) || fetches(b) {
+		t.Errorf("%+v, %v", res.Machines, err)
 	}
 }
 

@@ -37,7 +37,26 @@ func onMachine(work func(context.Context, *node, workflow.Reporter, *ssh.Conn) e
 	}
 }
 
-func look(*node) []step {
+// look logs in to all machines. Control-plane nodes get the roles that they have in their cluster: the file may list another one first than the one that
+// created it.
+func (f *Fleet) look(ctx context.Context) {
+	f.walk(ctx, planCheck, f.Parallel, false, f.nodes, connect)
+	first := f.first().facts
+	if first == nil || !first.Joined || !first.Administrator {
+		return
+	}
+	for _, n := range f.nodes {
+		switch {
+		case n.role == roleWorker || n.facts == nil:
+		case n.facts.Joined:
+			n.role = roleControlPlane
+		case n.facts.Administrator && n.facts.Authority == first.Authority:
+			n.role = roleFirst
+		}
+	}
+}
+
+func connect(*node) []step {
 	return []step{{
 		Name: "connect", Short: "Log in to the machine", ReadOnly: true, Timeout: 3 * time.Minute,
 		Run: onMachine(func(ctx context.Context, n *node, report workflow.Reporter, c *ssh.Conn) error {
@@ -46,9 +65,6 @@ func look(*node) []step {
 				return err
 			}
 			n.facts = &facts
-			if facts.Authority != "" {
-				n.joined = n.did(n.entries, n.mainStep(), "")
-			}
 			return nil
 		}),
 	}}
@@ -56,7 +72,7 @@ func look(*node) []step {
 
 // joinedAlready explains why a machine needs no check, "" if it does.
 func joinedAlready(n *node) string {
-	if n.joined {
+	if n.joined() {
 		return "it has joined"
 	}
 	return ""
@@ -162,7 +178,7 @@ func (f *Fleet) endpoint() string {
 
 // check examines all machines and compares them, without changing anything. It records errors with the machines.
 func (f *Fleet) check(ctx context.Context) error {
-	f.walk(ctx, planCheck, f.Parallel, false, f.nodes, look)
+	f.look(ctx)
 	found, err := f.compare()
 	if err != nil {
 		return err

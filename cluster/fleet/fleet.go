@@ -74,8 +74,6 @@ type node struct {
 	role string
 	// facts from the check, nil if it did not answer.
 	facts *pairs.Facts
-	// joined is true if an earlier run joined it to the cluster with these settings.
-	joined bool
 	// object is its resource.
 	object *v1alpha1.OnecloudMachine
 

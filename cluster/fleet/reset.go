@@ -29,7 +29,7 @@ func Reset(ctx context.Context, o Options) (Result, error) {
 		return Result{}, err
 	}
 	defer f.close()
-	f.walk(ctx, planCheck, f.Parallel, false, f.nodes, look)
+	f.look(ctx)
 	found, err := f.compare()
 	if err != nil {
 		return Result{}, err

@@ -42,7 +42,7 @@ func Status(ctx context.Context, o Options) ([]MachineStatus, error) {
 		return nil, err
 	}
 	defer f.close()
-	f.walk(ctx, planCheck, f.Parallel, false, f.nodes, look)
+	f.look(ctx)
 	nodes, machines, unknown := f.live(ctx)
 	var out []MachineStatus
 	var bad []string

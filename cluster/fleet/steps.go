@@ -17,10 +17,12 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"yunion.io/x/ocadm/internal/disk"
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/internal/kube"
+	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/internal/ssh"
 	"yunion.io/x/ocadm/internal/workflow"
 	"yunion.io/x/ocadm/operatorctl/machine"
@@ -41,6 +43,11 @@ func (n *node) mainStep() string {
 	return stepJoin
 }
 
+// joined reports whether an earlier run brought the machine into the cluster.
+func (n *node) joined() bool {
+	return n.facts != nil && n.facts.Authority != "" && n.did(n.entries, n.mainStep(), "")
+}
+
 // finished reports whether an earlier run completed the main step with the same settings, and the machine is in the cluster.
 func (n *node) finished() bool {
 	return n.facts.Authority != "" && n.did(n.entries, n.mainStep(), n.digest())
@@ -50,7 +57,7 @@ func finished(_ context.Context, n *node) (bool, error) { return n.finished(), n
 
 // again explains why a machine that has joined joins again, "" if it does not. The join changes only what differs.
 func (n *node) again() string {
-	if !n.joined || n.finished() {
+	if !n.joined() || n.finished() {
 		return ""
 	}
 	return "it has joined, but its part of the file has changed since, or an earlier ocadm recorded it: joining again, which changes only what differs"
@@ -62,9 +69,13 @@ func (n *node) steps() []step {
 	case roleFirst:
 		return []step{initialise(), fetchKubeconfig(), nodeReady(), handOver()}
 	case roleControlPlane:
-		return []step{joinControlPlane(), nodeReady(), handOver()}
+		list := []step{join("Join as a control-plane node", joinControlPlane), nodeReady(), handOver()}
+		if n == n.first() && len(n.of(roleFirst)) == 0 { // the file lacks the node that init made
+			list = append([]step{fetchKubeconfig()}, list...)
+		}
+		return list
 	}
-	return []step{announce(), joinWorker(), nodeReady(), handOver()}
+	return []step{announce(), join("Install the node's software and join", joinWorker), nodeReady(), handOver()}
 }
 
 func initialise() step {
@@ -116,7 +127,7 @@ func (n *node) once(ctx context.Context, report workflow.Reporter, work func(wor
 		return !busy, nil
 	})
 	if err == nil && counted.n > 0 {
-		report.Changed("%s: %d changes", n.m.Name, counted.n)
+		report.Changed("%s: %s", n.m.Name, lists.Counted(counted.n, "change"))
 	}
 	return err
 }
@@ -160,44 +171,49 @@ func fetchKubeconfig() step {
 	}
 }
 
-func joinControlPlane() step {
+// join returns the step in which a machine joins, in one of the two ways below.
+func join(short string, how func(context.Context, *node, workflow.Reporter, *ssh.Conn, client.WithWatch) error) step {
 	return step{
-		Name: stepJoin, Short: "Join as a control-plane node", Timeout: time.Hour, Check: finished,
+		Name: stepJoin, Short: short, Timeout: time.Hour, Check: finished,
 		Run: onMachine(func(ctx context.Context, n *node, report workflow.Reporter, c *ssh.Conn) error {
 			if why := n.again(); why != "" {
 				report.Info("%s", why)
 			}
 			k, err := n.open()
-			if err != nil {
-				return err
+			if err == nil {
+				err = how(ctx, n, report, c, k)
 			}
-			cluster, err := machine.ClusterOf(ctx, k, n.resource())
-			if err != nil {
-				return err
-			}
-			pin, err := bootstrap.Pin(cluster.CA)
-			if err != nil {
-				return err
-			}
-			token, key, err := n.newKey(ctx)
-			if err != nil {
-				return err
-			}
-			if err := machine.Signed(ctx, k, token, waitsForToken(report)); err != nil {
-				return err
-			}
-			cluster.CertificateKey = key
-			values, err := bootstrap.JoinConfig(n.resource(), cluster, token, pin)
-			if err != nil {
-				return err
-			}
-			if err := n.runSent(ctx, c, values, bootstrap.DoJoin, report); err != nil {
-				return err
-			}
-			report.Changed("%s joined as a control-plane node", n.m.Name)
-			return nil
+			return err
 		}),
 	}
+}
+
+func joinControlPlane(ctx context.Context, n *node, report workflow.Reporter, c *ssh.Conn, k client.WithWatch) error {
+	cluster, err := machine.ClusterOf(ctx, k, n.resource())
+	if err != nil {
+		return err
+	}
+	pin, err := bootstrap.Pin(cluster.CA)
+	if err != nil {
+		return err
+	}
+	token, key, err := n.newKey(ctx)
+	if err != nil {
+		return err
+	}
+	if err := machine.Signed(ctx, k, token, waitsForToken(report)); err != nil {
+		return err
+	}
+	cluster.CertificateKey = key
+	values, err := bootstrap.JoinConfig(n.resource(), cluster, token, pin)
+	if err != nil {
+		return err
+	}
+	if err := n.runSent(ctx, c, values, bootstrap.DoJoin, report); err != nil {
+		return err
+	}
+	report.Changed("%s joined as a control-plane node", n.m.Name)
+	return nil
 }
 
 // newKey makes the first node store the cluster's CA keys in the cluster for a join. It returns a token and the decryption key.
@@ -223,28 +239,16 @@ func (f *Fleet) newKey(ctx context.Context) (token, key string, err error) {
 	return made.Token, made.CertificateKey, nil
 }
 
-func joinWorker() step {
-	return step{
-		Name: stepJoin, Short: "Install the node's software and join", Timeout: time.Hour, Check: finished,
-		Run: onMachine(func(ctx context.Context, n *node, report workflow.Reporter, c *ssh.Conn) error {
-			if why := n.again(); why != "" {
-				report.Info("%s", why)
-			}
-			k, err := n.open()
-			if err != nil {
-				return err
-			}
-			script, err := machine.NewScript(ctx, k, n.object, waitsForToken(report))
-			if err != nil {
-				return err
-			}
-			err = n.once(ctx, report, func(r workflow.Reporter) error { return machine.Join(ctx, n.m.Name, c, script, r) })
-			if err == nil {
-				report.Changed("%s joined", n.m.Name)
-			}
-			return err
-		}),
+func joinWorker(ctx context.Context, n *node, report workflow.Reporter, c *ssh.Conn, k client.WithWatch) error {
+	script, err := machine.NewScript(ctx, k, n.object, waitsForToken(report))
+	if err != nil {
+		return err
 	}
+	err = n.once(ctx, report, func(r workflow.Reporter) error { return machine.Join(ctx, n.m.Name, c, script, r) })
+	if err == nil {
+		report.Changed("%s joined", n.m.Name)
+	}
+	return err
 }
 
 func waitsForToken(report workflow.Reporter) func(string) {

@@ -26,8 +26,8 @@ type Facts struct {
 	MTU          int
 	// Authority is the digest of the CA certificate of the machine's cluster, "" if it belongs to none.
 	Authority string
-	// Ours reports whether ocadm made it a node, Administrator whether it is a control-plane node.
-	Ours, Administrator bool
+	// Ours reports whether ocadm made it a node, Administrator whether it is a control-plane node, Joined whether it became one by join.
+	Ours, Administrator, Joined bool
 	// Firewalld reports whether firewalld runs: join opens the ports of a node in it.
 	Firewalld bool
 	// Offset is how far its clock is ahead of this machine's.
@@ -51,6 +51,7 @@ main() {
 	fi
 	[ ! -e /etc/kubernetes/admin.conf ] || say administrator yes
 	[ ! -e /var/lib/ocadm/ledger.jsonl ] || say ours yes
+	! grep -qs '^kind: JoinConfiguration' /etc/ocadm/kubeadm.yaml || say joined yes
 	! firewall-cmd --state >/dev/null 2>&1 || say firewalld yes
 	say clock "$(date +%s.%N)"
 }
@@ -78,7 +79,7 @@ func Gather(ctx context.Context, name string, c *ssh.Conn) (Facts, error) {
 }
 
 // factNames are the keys in the script's output.
-var factNames = []string{"hostname", "machineid", "arch", "mac", "mtu", "address", "authority", "administrator", "ours", "firewalld", "clock"}
+var factNames = []string{"hostname", "machineid", "arch", "mac", "mtu", "address", "authority", "administrator", "joined", "ours", "firewalld", "clock"}
 
 // note stores a line of the script. The machine is not trusted: its values go to statuses, and it may print an endless number of lines.
 func note(values map[string]string, line string) {
@@ -90,7 +91,7 @@ func note(values map[string]string, line string) {
 // parse converts the script's values. It is pure.
 func parse(v map[string]string, before, after time.Time) Facts {
 	f := Facts{Hostname: v["hostname"], MachineID: v["machineid"], Address: v["address"], MAC: v["mac"], Authority: v["authority"],
-		Ours: v["ours"] != "", Administrator: v["administrator"] != "", Firewalld: v["firewalld"] != ""}
+		Ours: v["ours"] != "", Administrator: v["administrator"] != "", Joined: v["joined"] != "", Firewalld: v["firewalld"] != ""}
 	f.MTU, _ = strconv.Atoi(v["mtu"]) // 0 is unknown
 	f.Architecture = cmp.Or(map[string]string{"x86_64": "amd64", "aarch64": "arm64"}[v["arch"]], v["arch"])
 	f.Offset = Offset(v["clock"], before, after)

@@ -316,6 +316,15 @@ func TestFleetOfThree(t *testing.T) {
 	if err != nil {
 		t.Error(err)
 	}
+	for _, name := range []string{"fleet-b", "fleet-c"} {
+		f.machines[name].Say("joined", "yes")
+		f.machines[name].Say("administrator", "yes")
+	}
+	res, err = fleets.Apply(ctx, f.optionsOf([]string{"fleet-b", "fleet-cp", "fleet-c"}, []string{"fleet-d"})) // the lines were sorted
+	f.want(res, "b unchanged, cp unchanged, c unchanged, d unchanged")
+	if err != nil {
+		t.Error(err)
+	}
 	only := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "fleet-cp"}}
 	patch := `{"metadata":{"labels":{"node-role.kubernetes.io/control-plane":""}}}`
 	require.NoError(t, f.Client.Patch(ctx, only, client.RawPatch(types.MergePatchType, []byte(patch))))
