@@ -6,20 +6,20 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/internal/kube"
+	"yunion.io/x/ocadm/operatorctl/engine"
 	"yunion.io/x/ocadm/test/require"
 )
 
 // A value that is the default today is a choice nevertheless: the default may change with the profile or the release.
 func TestChoiceOfTheDefault(t *testing.T) {
 	c := fake.NewClientBuilder().WithScheme(kube.Scheme()).WithReturnManagedFields().
-		WithObjects(&v1alpha1.OnecloudCluster{ObjectMeta: metav1.ObjectMeta{Namespace: "onecloud", Name: "default"}}).Build()
+		WithObjects(theCloud("db")).Build()
 	apply := func(u map[string]any, manager string) {
 		t.Helper()
 		o := &unstructured.Unstructured{Object: u}
@@ -29,7 +29,7 @@ func TestChoiceOfTheDefault(t *testing.T) {
 	apply(map[string]any{"apiVersion": v1alpha1.GroupVersion.String(), "kind": v1alpha1.Kind, "metadata": map[string]any{"name": "default"},
 		"spec": map[string]any{"regionServer": map[string]any{"replicas": int64(2), "tag": "v4"}, "keystone": map[string]any{"replicas": int64(2), "tag": "v4", "disable": true}}}, v1alpha1.ManagerDefaults)
 	apply(map[string]any{"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": "default-region"},
-		"data": map[string]any{"log_level": "info", "time_zone": "Asia/Shanghai"}}, operatorManager)
+		"data": map[string]any{"log_level": "info", "time_zone": "Asia/Shanghai"}}, engine.FieldManager)
 	key := client.ObjectKey{Namespace: "onecloud", Name: "default"}
 	refs := []ComponentRef{{Cloud: key, Name: "region", Block: []string{"regionServer"}}, {Cloud: key, Name: "keystone", Block: []string{"keystone"}}}
 	for i, want := range []int{1, 0} {

@@ -183,7 +183,7 @@ func TestRestartIncludesReadReplicas(t *testing.T) {
 // A change of options is seen when the operator has changed the workload.
 func TestChangeOfOptionsIsSeen(t *testing.T) {
 	meta := metav1.ObjectMeta{Namespace: "onecloud", Name: "default-glance", Generation: 3, Labels: map[string]string{v1alpha1.LabelComponent: "glance"}}
-	c := fake.NewClientBuilder().WithObjects(&appsv1.Deployment{ObjectMeta: meta}, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "onecloud", Name: "default-glance"}}).
+	c := fake.NewClientBuilder().WithScheme(kube.Scheme()).WithObjects(theCloud("db"), &appsv1.Deployment{ObjectMeta: meta}, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "onecloud", Name: "default-glance"}}).
 		WithInterceptorFuncs(interceptor.Funcs{Patch: func(ctx context.Context, c client.WithWatch, o client.Object, p client.Patch, opts ...client.PatchOption) error {
 			if err := c.Patch(ctx, o, p, opts...); err != nil {
 				return err
@@ -196,7 +196,7 @@ func TestChangeOfOptionsIsSeen(t *testing.T) {
 			return c.Update(ctx, d)
 		}}).Build()
 	ref := ComponentRef{Cloud: client.ObjectKey{Namespace: "onecloud", Name: "default"}, Name: "glance"}
-	lines, seen, err := ref.ChangeOptions(t.Context(), c, map[string]*string{"port": new("9292")})
+	lines, seen, err := ref.ChangeOptions(t.Context(), c, map[string]*string{"log_level": new("debug")})
 	if err != nil || len(lines) != 1 {
 		t.Fatalf("%q %v", lines, err)
 	}
@@ -213,11 +213,11 @@ func TestTimeoutOfAChangeOfOptions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		meta := metav1.ObjectMeta{Namespace: "onecloud", Name: "default-glance", Generation: 3, Labels: map[string]string{v1alpha1.LabelComponent: "glance"}}
 		c := fake.NewClientBuilder().WithScheme(kube.Scheme()).
-			WithObjects(&appsv1.Deployment{ObjectMeta: meta}, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "onecloud", Name: "default-glance"}}).Build()
+			WithObjects(theCloud("db"), &appsv1.Deployment{ObjectMeta: meta}, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "onecloud", Name: "default-glance"}}).Build()
 		ref := ComponentRef{Cloud: client.ObjectKey{Namespace: "onecloud", Name: "default"}, Name: "glance"}
 		ctx, cancel := context.WithTimeout(t.Context(), optionsPatience/2)
 		defer cancel()
-		lines, _, err := ref.ChangeOptions(ctx, c, map[string]*string{"port": new("9292")})
+		lines, _, err := ref.ChangeOptions(ctx, c, map[string]*string{"log_level": new("debug")})
 		if err != nil || len(lines) != 1 {
 			t.Fatalf("%q %v", lines, err)
 		}

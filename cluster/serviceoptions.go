@@ -6,7 +6,6 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -20,9 +19,13 @@ import (
 
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/internal/options"
 	"yunion.io/x/ocadm/operatorctl/catalog"
 	"yunion.io/x/ocadm/operatorctl/component"
+	"yunion.io/x/ocadm/operatorctl/engine"
+	"yunion.io/x/ocadm/operatorctl/render"
+	"yunion.io/x/ocadm/operatorctl/resolve"
 )
 
 // ServiceOption is one option of a component.
@@ -52,20 +55,26 @@ const hidden = "***"
 
 // ServiceOptions lists the options that a component accepts, and the unknown ones in its ConfigMap, by name. stored holds the values in the identity
 // service.
-func ServiceOptions(ctx context.Context, c client.Reader, cloud client.ObjectKey, component string, stored map[string]any) ([]ServiceOption, error) {
+func ServiceOptions(ctx context.Context, c client.Client, cloud client.ObjectKey, component string, stored map[string]any) ([]ServiceOption, error) {
 	cm := configMap(cloud, component)
-	if err := c.Get(ctx, client.ObjectKeyFromObject(cm), cm); err != nil && !apierrors.IsNotFound(err) {
+	err := c.Get(ctx, client.ObjectKeyFromObject(cm), cm)
+	if apierrors.IsNotFound(err) {
+		return serviceOptions(component, cm, stored, nil), nil
+	}
+	if err != nil {
 		return nil, fmt.Errorf("reading the options of %q: %w", component, err)
 	}
-	return serviceOptions(component, cm, stored), nil
+	problems, err := check(ctx, c, cloud, component, cm, cm.Data)
+	return serviceOptions(component, cm, stored, problems), err
 }
 
 func configMap(cloud client.ObjectKey, component string) *corev1.ConfigMap {
 	return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: cloud.Namespace, Name: cloud.Name + "-" + component}}
 }
 
-func serviceOptions(component string, cm *corev1.ConfigMap, stored map[string]any) []ServiceOption {
+func serviceOptions(component string, cm *corev1.ConfigMap, stored map[string]any, problems []*options.Problem) []ServiceOption {
 	table, _ := options.Of(component)
+	wrong := lists.Index(problems, func(p *options.Problem) (string, string) { return p.Key, p.What })
 	ours := operatorKeys(cm)
 	names := slices.Collect(maps.Keys(table))
 	for name := range cm.Data {
@@ -77,7 +86,7 @@ func serviceOptions(component string, cm *corev1.ConfigMap, stored map[string]an
 	out := make([]ServiceOption, 0, len(names))
 	for _, name := range names {
 		known := table[name]
-		o := ServiceOption{Name: name, Type: string(known.Type), Choices: known.Choices, Source: SourceDefault}
+		o := ServiceOption{Name: name, Type: string(known.Type), Choices: known.Choices, Source: SourceDefault, Problem: wrong[name]}
 		if known.Default != "" {
 			o.Value = &known.Default
 		}
@@ -85,9 +94,6 @@ func serviceOptions(component string, cm *corev1.ConfigMap, stored map[string]an
 			o.Value, o.Source = &text, SourceUser
 			if ours[name] {
 				o.Source = SourceOperator
-			}
-			if problem := check(component, cm, name, text); problem != nil {
-				o.Problem = problem.What
 			}
 		}
 		if value, is := stored[cmp.Or(known.Stored, name)]; is && o.Problem == "" && !sameValue(table, component, name, o.Value, value) {
@@ -101,24 +107,20 @@ func serviceOptions(component string, cm *corev1.ConfigMap, stored map[string]an
 	return out
 }
 
-var secretOptions = map[string]component.Group{"sql_connection": component.GroupDB, "admin_password": component.GroupCommon}
-
-// check returns the problem of an option, nil if the service accepts it or a user vouches for it.
-func check(of string, cm *corev1.ConfigMap, name, text string) *options.Problem {
-	if group, secret := secretOptions[name]; secret && slices.ContainsFunc(catalog.All(), func(c component.Component) bool {
-		return c.Name == of && c.Config != nil && slices.Contains(c.Config.Groups, group)
-	}) {
-		return &options.Problem{Key: name, What: "is a secret that the operator sets"} // it would refuse the option, and the ConfigMap is no place for secrets
+// check returns the problems of options that users set in a ConfigMap, as the operator finds them.
+func check(ctx context.Context, c client.Client, cloud client.ObjectKey, of string, cm *corev1.ConfigMap, set map[string]string) ([]*options.Problem, error) {
+	_, cr, err := load(ctx, c, cloud)
+	if err != nil {
+		return nil, err
 	}
-	table, checked := options.Of(of)
-	_, known := table[name]
-	if !checked || !known && slices.ContainsFunc(strings.Split(cm.Annotations[v1alpha1.AnnotationAcceptOptions], ","),
-		func(accepted string) bool { return strings.TrimSpace(accepted) == name }) {
-		return nil
+	all, err := resolve.Cluster(cr, resolve.Facts{Components: catalog.All()})
+	if err != nil {
+		return nil, fmt.Errorf("reading cloud %s: %w", cloud, err)
 	}
-	_, err := table.Value(of, name, text)
-	problem, _ := errors.AsType[*options.Problem](err)
-	return problem
+	in := component.Inputs{Cluster: all, Self: all.Components[of], Credentials: component.Placeholders(all), Chosen: map[string]map[string]string{of: set}}
+	accepted := strings.FieldsFunc(cm.Annotations[v1alpha1.AnnotationAcceptOptions], func(r rune) bool { return r == ',' || r == ' ' })
+	_, problems := render.Check(in.Self.Component, in, render.Live{Accepted: accepted})
+	return problems, nil
 }
 
 // sameValue reports whether the text of an option means the stored value.
@@ -152,16 +154,22 @@ func ChangeServiceOptions(ctx context.Context, c client.Client, cloud client.Obj
 	ours := operatorKeys(cm)
 	var lines []string
 	data, chosen := map[string]any{}, map[string]any{} // values to change, and those of the operator that become the user's
+	checked := map[string]string{}
+	for name, value := range want {
+		if _, set := cm.Data[name]; value != nil || !set {
+			checked[name] = ptr.Deref(value, "")
+		}
+	}
+	if problems, err := check(ctx, c, cloud, component, cm, checked); err != nil {
+		return nil, err
+	} else if len(problems) > 0 {
+		return nil, finding.New("OCA-0313", "Invalid option of "+component, problems[0].Error(), "ocadm component options list "+component)
+	}
 	for _, name := range slices.Sorted(maps.Keys(want)) {
 		old, set := cm.Data[name]
 		value, shown, same := want[name], "(default)", !set || ours[name]
 		if value != nil {
 			shown, same = display(name, *value), set && old == *value && !ours[name]
-		}
-		if value != nil || !set {
-			if problem := check(component, cm, name, ptr.Deref(value, "")); problem != nil {
-				return nil, finding.New("OCA-0313", "Invalid option of "+component, problem.Error(), "ocadm component options list "+component)
-			}
 		}
 		if same {
 			continue
@@ -209,27 +217,15 @@ func existingOptions(ctx context.Context, c client.Client, cloud client.ObjectKe
 // operatorKeys returns the keys of a ConfigMap that only the operator has set.
 func operatorKeys(cm *corev1.ConfigMap) map[string]bool {
 	ours := map[string]bool{}
-	keys := func(m metav1.ManagedFieldsEntry) []string {
-		var fields struct {
-			Data map[string]any `json:"f:data"`
-		}
-		if m.FieldsV1 == nil || json.Unmarshal(m.FieldsV1.GetRawBytes(), &fields) != nil {
-			return nil
-		}
-		return slices.Collect(maps.Keys(fields.Data))
-	}
 	for _, mine := range []bool{true, false} {
 		for _, m := range cm.ManagedFields {
-			if mine != (m.Manager == operatorManager && m.Operation == metav1.ManagedFieldsOperationApply) {
+			if mine != (m.Manager == engine.FieldManager && m.Operation == metav1.ManagedFieldsOperationApply) {
 				continue
 			}
-			for _, k := range keys(m) {
-				ours[strings.TrimPrefix(k, "f:")] = mine
+			for _, key := range engine.DataKeys(m) {
+				ours[key] = mine
 			}
 		}
 	}
 	return ours
 }
-
-// operatorManager is the field manager with which the operator applies what it renders.
-const operatorManager = "ocadm-operator"

@@ -7,8 +7,16 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/internal/kube"
+	"yunion.io/x/ocadm/operatorctl/catalog"
+	"yunion.io/x/ocadm/operatorctl/component"
+	"yunion.io/x/ocadm/operatorctl/render"
+	"yunion.io/x/ocadm/operatorctl/resolve"
+	"yunion.io/x/ocadm/test/require"
 )
 
 func managed(manager string, op metav1.ManagedFieldsOperationType, fields string) metav1.ManagedFieldsEntry {
@@ -25,17 +33,22 @@ func TestServiceOptions(t *testing.T) {
 			},
 		},
 		Data: map[string]string{
-			"config": "an old file", "region": "region0", "default_bandwdth": "1", "log_level": "loud", "brand_new": "1", "admin_password": "hunter2", "port": "30888",
+			"config": "an old file", "region": "region0", "default_bandwdth": "1", "log_level": "loud", "brand_new": "1", "admin_password": "hunter2", "port": "30888", "port_v2": "1",
 		},
 	}
 	got := map[string]ServiceOption{}
 	stored := map[string]any{"default_mtu": 1400, "default_bandwidth": 1000, "port": 30888, "syslog_token": "hunter3", "log_level": "debug"}
-	for _, o := range serviceOptions("region", cm, stored) {
+	cloud := theCloud("db")
+	c := fake.NewClientBuilder().WithScheme(kube.Scheme()).WithObjects(cloud).Build()
+	problems, err := check(t.Context(), c, client.ObjectKeyFromObject(cloud), "region", cm, cm.Data)
+	require.NoError(t, err)
+	for _, o := range serviceOptions("region", cm, stored, problems) {
 		got[o.Name] = o
 	}
 	for _, want := range []struct{ name, kind, value, source, problem string }{
 		{"region", "text", "region0", SourceOperator, ""},
 		{"port", "int", "30888", SourceUser, ""},
+		{"port_v2", "int", "1", SourceUser, "must be 30888, the port of its Service; the resource of the cloud sets both"},
 		{"default_bandwdth", "", "1", SourceUser, `is not known to region; did you mean "default_bandwidth"?`},
 		{"log_level", "text", "loud", SourceUser, `must be one of debug, info, warn, error, not "loud"`},
 		{"brand_new", "", "1", SourceUser, ""},
@@ -55,7 +68,38 @@ func TestServiceOptions(t *testing.T) {
 	if _, file := got["config"]; file || len(got) < 200 {
 		t.Errorf("%d options, the old file among them: %v", len(got), file)
 	}
-	if list := serviceOptions("meter", cm, nil); len(list) != len(cm.Data)-1 || list[1].Problem != "" {
+	if list := serviceOptions("meter", cm, nil, nil); len(list) != len(cm.Data)-1 || list[1].Problem != "" {
 		t.Errorf("of a service whose options are not known: %+v", list)
+	}
+}
+
+// No component with a port in its configuration takes another one, and none takes a secret, whatever the component table has.
+func TestReservedOptions(t *testing.T) {
+	cloud := theCloud("db")
+	c := fake.NewClientBuilder().WithScheme(kube.Scheme()).WithObjects(cloud).Build()
+	key := client.ObjectKeyFromObject(cloud)
+	all, err := resolve.Cluster(cloud, resolve.Facts{Components: catalog.All()})
+	require.NoError(t, err)
+	ports, hidden := 0, 0
+	for _, name := range catalog.Names(render.Configurable) {
+		in := component.Inputs{Cluster: all, Credentials: component.Placeholders(all)}
+		public, secret, err := render.Options(all.Components[name], in)
+		require.NoError(t, err)
+		set := map[string]string{}
+		for _, option := range secret {
+			set[option], hidden = "hunter2", hidden+1
+		}
+		if all.Components[name].Service != nil && public["port"] != "" {
+			set["port"], ports = "1", ports+1
+		}
+		if problems, err := check(t.Context(), c, key, name, &corev1.ConfigMap{}, set); err != nil || len(problems) != len(set) {
+			t.Errorf("%s: %v of %v are refused: %v", name, problems, set, err)
+		}
+		if problems, err := check(t.Context(), c, key, name, &corev1.ConfigMap{}, public); err != nil || len(problems) > 0 {
+			t.Errorf("%s: its own options: %v, %v", name, problems, err)
+		}
+	}
+	if ports < 20 || hidden < 40 {
+		t.Errorf("%d ports and %d secrets were tried", ports, hidden)
 	}
 }

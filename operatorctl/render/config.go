@@ -174,7 +174,7 @@ type Live struct {
 func Check(c component.Component, in component.Inputs, live Live) (values map[string]any, problems []*options.Problem) {
 	theirs := in.Chosen[c.Name]
 	ours, secrets := own(c, in)
-	good, problems := read(c, theirs, secrets, live.Accepted)
+	good, problems := read(in.Self, theirs, ours, secrets, live.Accepted)
 	if len(problems) == 0 || live.File == nil {
 		return good, problems
 	}
@@ -199,16 +199,16 @@ func Check(c component.Component, in component.Inputs, live Live) (values map[st
 	return held, problems
 }
 
-// read returns the values of the options that users set.
-func read(c component.Component, theirs map[string]string, secrets map[string]any, accepted []string) (map[string]any, []*options.Problem) {
-	table, checked := options.Of(c.Name)
+// read returns the values of the options that users set. They can set neither secrets nor other ports than those of the component's Service.
+func read(r component.Resolved, theirs map[string]string, ours, secrets map[string]any, accepted []string) (map[string]any, []*options.Problem) {
+	table, checked := options.Of(r.Name)
 	values := map[string]any{}
 	var problems []*options.Problem
 	for _, key := range slices.Sorted(maps.Keys(theirs)) {
 		if key == plainKey {
 			continue
 		}
-		if _, ours := secrets[key]; ours {
+		if _, is := secrets[key]; is {
 			problems = append(problems, &options.Problem{Key: key, What: "is a secret that the operator sets"})
 			continue
 		}
@@ -216,12 +216,17 @@ func read(c component.Component, theirs map[string]string, secrets map[string]an
 		var value any
 		var err error
 		if checked && (known || !slices.Contains(accepted, key)) {
-			value, err = table.Value(c.Name, key, theirs[key])
+			value, err = table.Value(r.Name, key, theirs[key])
 		} else if value, err = OptionValue(theirs[key]); err != nil {
 			err = &options.Problem{Key: key, What: "is not valid YAML"}
 		}
 		if problem, ok := errors.AsType[*options.Problem](err); ok {
 			problems = append(problems, problem)
+			continue
+		}
+		n, is := ours[key].(int32)
+		if is && slices.Contains(slices.Collect(maps.Values(r.NodePorts)), n) && fmt.Sprint(n) != fmt.Sprint(value) {
+			problems = append(problems, &options.Problem{Key: key, What: fmt.Sprintf("must be %d, the port of its Service; the resource of the cloud sets both", n)})
 			continue
 		}
 		if value != nil {
@@ -259,7 +264,7 @@ func compose(c component.Component, in component.Inputs, theirs map[string]strin
 	values, checked := in.Values[c.Name]
 	if !checked {
 		var problems []*options.Problem
-		if values, problems = read(c, theirs, nil, nil); len(problems) > 0 {
+		if values, problems = read(in.Self, theirs, nil, nil, nil); len(problems) > 0 {
 			return nil, nil, fmt.Errorf("ConfigMap %s: %w", in.Cluster.Object(c.Name), problems[0])
 		}
 	}
