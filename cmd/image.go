@@ -86,6 +86,9 @@ func newImageSave(a *app) *cobra.Command {
 			"  ocadm image save ocadm-image.tar --name registry.example.org/you/ocadm:dev -o json",
 		Args: cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
+			if args[0] == "-" && output.String() != "text" {
+				return misused("the image itself goes to standard output", "leave out --output")
+			}
 			img, _, s, err := packed(program, image, false)
 			if err != nil {
 				return err
