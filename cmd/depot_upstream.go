@@ -17,6 +17,7 @@ import (
 
 	"yunion.io/x/ocadm/internal/registry"
 	"yunion.io/x/ocadm/phases/host"
+	"yunion.io/x/ocadm/phases/node"
 )
 
 // upstreamFlags configure how "depot serve" gets missing images from registries. They name files, because the contents are secret and may change.
@@ -29,7 +30,7 @@ type upstreamFlags struct {
 func (u *upstreamFlags) flags(fs *pflag.FlagSet) {
 	fs.BoolVar(&u.copy, "copy", false, "copy missing images from their registries when nodes request them")
 	fs.StringVar(&u.credentials, "registry-config", "", "docker config.json with the credentials of registries (with --copy)")
-	fs.StringVar(&u.proxyFile, "proxy-file", "/etc/containerd/proxy.env", "file with HTTP_PROXY, HTTPS_PROXY and NO_PROXY for registries (with --copy)")
+	fs.StringVar(&u.proxyFile, "proxy-file", node.ProxyFile, "file with HTTP_PROXY, HTTPS_PROXY and NO_PROXY for registries (with --copy)")
 	fs.StringSliceVar(&u.except, "except", nil, "servers in containerd's hosts.toml files to skip, HOST:PORT: the depots (with --copy)")
 }
 

@@ -13,6 +13,7 @@ import (
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/internal/registry"
 	"yunion.io/x/ocadm/phases/config"
+	"yunion.io/x/ocadm/phases/host"
 	"yunion.io/x/ocadm/phases/node"
 )
 
@@ -68,6 +69,13 @@ func (a *app) proxies(cfg *config.Config) {
 	}
 	if len(n.NoProxy) == 0 {
 		n.NoProxy = strings.FieldsFunc(environment("NO_PROXY"), func(r rune) bool { return r == ',' || r == ' ' })
+	}
+}
+
+// keepNoProxy adds what containerd reaches without a proxy since an earlier init or join, which may be repeated without --no-proxy.
+func keepNoProxy(cfg *config.Config, h *host.Host) {
+	if was, err := parseProxies([]byte(h.Files.Text(node.ProxyFile))); err == nil && was.NoProxy != "" && !cfg.Gives("node.noProxy") {
+		cfg.Node.NoProxy = append(strings.Split(was.NoProxy, ","), cfg.Node.NoProxy...)
 	}
 }
 

@@ -256,6 +256,7 @@ func machine(ctx context.Context, cfg *config.Config, command config.For, rootfs
 	if command == config.ForInit {
 		was.Keep(cfg)
 	}
+	keepNoProxy(cfg, h)
 	complete(cfg, h.Facts, was.ProxyMode, kubernetes.NodeAddress(h))
 	if err := config.Validate(cfg, command); err != nil {
 		return nil, err

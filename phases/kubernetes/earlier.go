@@ -46,6 +46,7 @@ type Earlier struct {
 	KubernetesVersion string
 	Networking        Networking
 	ProxyMode         string
+	Conntrack         *int32 // the limit of each core
 	// Endpoint is the cluster's endpoint, host:port. It is empty until init has stored it in the cluster, because nothing used it before.
 	Endpoint string
 	// Names are those of the API server's certificate, ImageRepository is the source of the images of Kubernetes. They and the settings below, which have
@@ -64,6 +65,7 @@ func (e Earlier) Keep(c *config.Config) {
 	k.KubernetesImageRepository = cmp.Or(k.KubernetesImageRepository, k.ImageRepository, e.ImageRepository)
 	k.FeatureGates = cmp.Or(k.FeatureGates, e.FeatureGates)
 	k.CertificateValidity = cmp.Or(k.CertificateValidity, e.CertificateValidity)
+	c.Node.ConntrackMaxPerCore = cmp.Or(c.Node.ConntrackMaxPerCore, e.Conntrack)
 	if e.NodeCIDRMaskSize != 0 && !c.Gives("cluster.nodeCIDRMaskSize") {
 		k.NodeCIDRMaskSize = e.NodeCIDRMaskSize
 	}
@@ -88,6 +90,7 @@ func EarlierConfig(h *host.Host) Earlier {
 			ControllerManager struct {
 				Args []kubeadmv1beta4.Arg `json:"extraArgs"`
 			} `json:"controllerManager"`
+			Conntrack struct{ MaxPerCore *int32 } `json:"conntrack"`
 		}
 		if yaml.Unmarshal(doc, &d) != nil {
 			continue
@@ -105,7 +108,7 @@ func EarlierConfig(h *host.Host) Earlier {
 				out.NodeCIDRMaskSize, _ = strconv.Atoi(mask.Value) // 0 if there is none
 			}
 		}
-		out.ProxyMode = cmp.Or(out.ProxyMode, proxyModeIn(doc))
+		out.ProxyMode, out.Conntrack = cmp.Or(out.ProxyMode, proxyModeIn(doc)), cmp.Or(out.Conntrack, d.Conntrack.MaxPerCore)
 	}
 	return out
 }

@@ -60,6 +60,7 @@ func TestKeepOfTheFirstInit(t *testing.T) {
 		first := testConfig()
 		first.Cluster.PodNetworkCIDR, first.Cluster.NodeCIDRMaskSize = pods, 26
 		first.Cluster.FeatureGates, first.Cluster.CertificateValidity = "NodeLocalCRISocket=true", 48*time.Hour
+		first.Node.ConntrackMaxPerCore = new(int32)
 		raw, err := RenderInit(first)
 		require.NoError(t, err)
 		write(t, h, ConfigFile, string(raw))

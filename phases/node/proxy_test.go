@@ -22,7 +22,7 @@ func TestUnitsWithProxyAndCredentials(t *testing.T) {
 	m.Config.Node.RegistryAuth = `{"auths":{"r":{"auth":"YTpi"}}}`
 	m.must(t, Units())
 	for name, want := range map[string]string{
-		proxyFile:          `HTTPS_PROXY="http://u:p\"\$a@proxy.example.org:3128"` + "\n" + `NO_PROXY="192.0.2.0/24,.svc"` + "\n",
+		ProxyFile:          `HTTPS_PROXY="http://u:p\"\$a@proxy.example.org:3128"` + "\n" + `NO_PROXY="192.0.2.0/24,.svc"` + "\n",
 		kubeletCredentials: m.Config.Node.RegistryAuth,
 	} {
 		raw, err := m.Files.ReadFile(name)
@@ -37,13 +37,26 @@ func TestUnitsWithProxyAndCredentials(t *testing.T) {
 		}
 	}
 	unit, err := m.Files.ReadFile(proxyDropIn)
-	if err != nil || !strings.Contains(string(unit), "EnvironmentFile=-"+proxyFile) || strings.Contains(string(unit), "3128") {
+	if err != nil || !strings.Contains(string(unit), "EnvironmentFile=-"+ProxyFile) || strings.Contains(string(unit), "3128") {
 		t.Errorf("%s, %v", unit, err)
 	}
 	m.done(t, Units())
 	m.undo(t, Units())
 	if d := cmp.Diff(before, m.files(t)); d != "" {
 		t.Errorf("after the undo (-want +got):\n%s", d)
+	}
+}
+
+// A repeated command may omit --restrict-oom-score-adj, without which containers do not start on such a machine.
+func TestRepeatedWithoutRestrictOOM(t *testing.T) {
+	m := newMachine(t)
+	m.Config.Node.ContainerdRestrictOOM = true
+	m.must(t, Units())
+	m.Config.Node.ContainerdRestrictOOM = false
+	m.done(t, Units())
+	m.Config.Given = []string{"node.restrictOOMScoreAdj"}
+	if m.must(t, Units()); strings.Contains(m.Files.Text(containerdConfig), "restrict_oom_score_adj = true") {
+		t.Error("it was given, and not set")
 	}
 }
 

@@ -94,9 +94,10 @@ func renderConfig(h *host.Host) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
+	earlier := !h.Config.Gives("node.restrictOOMScoreAdj") && strings.Contains(h.Files.Text(containerdConfig), "restrict_oom_score_adj = true")
 	raw, err := unitFiles.ReadFile("units/config.toml")
 	return []byte(strings.NewReplacer("{pause}", pause, "{runc}", programPath(h, runc),
-		"{restrictOOM}", strconv.FormatBool(h.Config.Node.ContainerdRestrictOOM), "{unpacks}", strconv.Itoa(max(1, min(4, runtime.NumCPU()))),
+		"{restrictOOM}", strconv.FormatBool(earlier || h.Config.Node.ContainerdRestrictOOM), "{unpacks}", strconv.Itoa(max(1, min(4, runtime.NumCPU()))),
 	).Replace(string(raw))), err
 }
 
@@ -237,7 +238,7 @@ func undoUnits(ctx context.Context, h *host.Host, r workflow.Reporter) error {
 			return err
 		}
 	}
-	undone, err := h.Undo(r, path.Join(host.UnitDir, containerdUnit), path.Join(host.UnitDir, kubeletUnit), kubeletDropIn, containerdConfig, proxyDropIn, proxyFile,
+	undone, err := h.Undo(r, path.Join(host.UnitDir, containerdUnit), path.Join(host.UnitDir, kubeletUnit), kubeletDropIn, containerdConfig, proxyDropIn, ProxyFile,
 		kubeletCredentials)
 	err = errors.Join(err, h.Ledger.Forget(host.KindContent, containerdConfig))
 	if err != nil || len(undone) == 0 {
@@ -253,8 +254,8 @@ func undoUnits(ctx context.Context, h *host.Host, r workflow.Reporter) error {
 
 const (
 	proxyDropIn = host.UnitDir + "/" + containerdUnit + ".d/http-proxy.conf"
-	// proxyFile holds the variables, because a proxy's address may contain a password, and every user can read a unit.
-	proxyFile = "/etc/containerd/proxy.env"
+	// ProxyFile holds the variables, because a proxy's address may contain a password, and every user can read a unit.
+	ProxyFile = "/etc/containerd/proxy.env"
 )
 
 // proxyFiles make containerd pull images through the configured proxies; there are none without a proxy.
@@ -269,8 +270,8 @@ func proxyFiles(h *host.Host) host.FileSet {
 			fmt.Fprintf(&lines, "%s=%s\n", v.name, environmentValue(v.value))
 		}
 	}
-	dropIn := "# Written by ocadm from --http-proxy and --https-proxy, or the environment of init or join.\n[Service]\nEnvironmentFile=-" + proxyFile + "\n"
-	return host.FileSet{{Name: proxyFile, Data: []byte(lines.String()), Mode: 0o600}, {Name: proxyDropIn, Data: []byte(dropIn), Mode: unitMode}}
+	dropIn := "# Written by ocadm from --http-proxy and --https-proxy, or the environment of init or join.\n[Service]\nEnvironmentFile=-" + ProxyFile + "\n"
+	return host.FileSet{{Name: ProxyFile, Data: []byte(lines.String()), Mode: 0o600}, {Name: proxyDropIn, Data: []byte(dropIn), Mode: unitMode}}
 }
 
 // credentialFiles give the kubelet, and so every pod of the node, the configured credentials; there are none without credentials.
