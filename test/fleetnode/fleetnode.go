@@ -176,11 +176,14 @@ func (m *Machine) script(c *sshserver.Call, args []string, text string) int {
 			fmt.Fprintln(c.Stdout, "name", m.Name)
 		}
 	case "precheck-init", "precheck-join", "precheck":
-		if m.findings != "" {
-			fmt.Fprintf(c.Stdout, `{"passed":false,"findings":[%s]}`+"\n", m.findings)
+		findings := m.findings
+		if cmp.Or(m.facts["authority"], m.authority) != "" && findings == "" && strings.Contains(text, "sha256:"+strings.Repeat("0", 64)) { // the pin of no cluster
+			findings = `{"code":"OCA-4108","severity":"error","what":"This machine is a node of another cluster"}`
+		}
+		fmt.Fprintf(c.Stdout, `{"passed":%t,"findings":[%s]}`+"\n", findings == "", findings)
+		if findings != "" {
 			return 10
 		}
-		fmt.Fprintln(c.Stdout, `{"passed":true,"findings":[]}`)
 	case "init", "join":
 		m.ran = append(m.ran, word)
 		if m.hooks.Busy > 0 {
