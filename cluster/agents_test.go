@@ -94,7 +94,7 @@ func TestAgentsOfANode(t *testing.T) {
 		"an ordinary start": {[]client.Object{agentNode("node2", compute), host, attempt}, map[string]string{"default-host-node2/host": "fine"}, nil},
 		"no label":          {[]client.Object{agentNode("node2", nil)}, nil, [][2]string{{"OCA-7147", "ocadm node enable-host-agent node2"}}},
 		"no pod":            {[]client.Object{agentNode("node2", compute), agentPod("node1", "host")}, nil, [][2]string{{"OCA-7147", "kubectl describe node node2"}}},
-		"now":               {[]client.Object{agentNode("node2", compute), host}, map[string]string{"default-host-node2/host": noNetwork}, [][2]string{{"OCA-7130", "pod default-host-node2, container host (1 time)"}}},
+		"now":               {[]client.Object{agentNode("node2", compute), host}, map[string]string{"default-host-node2/host": noNetwork}, [][2]string{{"OCA-7130", "pod default-host-node2, container host (once)"}}},
 		"before it restarted": {[]client.Object{agentNode("node2", compute), host},
 			map[string]string{"default-host-node2/host": "starting", "default-host-node2/host/previous": noNetwork}, [][2]string{{"OCA-7130", "climc network-create"}}},
 		"overcome": {[]client.Object{agentNode("node2", compute), host},

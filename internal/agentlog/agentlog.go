@@ -59,7 +59,7 @@ func Explain(logs []Log) finding.List {
 	var out finding.List
 	for _, key := range order {
 		s := found[key]
-		s.Evidence = []string{fmt.Sprintf("%s (%s): %s", s.source, lists.Counted(s.count, "time"), shorten(s.line))}
+		s.Evidence = []string{fmt.Sprintf("%s (%s): %s", s.source, lists.Times(s.count), shorten(s.line))}
 		out = append(out, s.Finding)
 	}
 	slices.SortStableFunc(out, func(a, b finding.Finding) int { return cmp.Compare(a.Code, b.Code) })

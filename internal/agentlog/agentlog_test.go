@@ -72,7 +72,7 @@ func TestEveryLineIsExplained(t *testing.T) {
 		if f.Cause == "" || f.Remedy == "" || strings.Contains(f.What+f.Remedy, "${") || strings.Contains(f.What, "  ") || strings.ContainsAny(f.What, `"{}`) {
 			t.Errorf("%s: %+v", e.line, f)
 		}
-		if len(f.Evidence) != 1 || !strings.HasPrefix(f.Evidence[0], "pod default-host-x, container host (1 time): ") {
+		if len(f.Evidence) != 1 || !strings.HasPrefix(f.Evidence[0], "pod default-host-x, container host (once): ") {
 			t.Errorf("evidence %q", f.Evidence)
 		}
 		for i, r := range rules {

@@ -226,7 +226,7 @@ func containerTrouble(s corev1.ContainerStatus) string {
 	last := s.LastTerminationState.Terminated
 	switch {
 	case s.State.Waiting != nil && last != nil:
-		return fmt.Sprintf("container %s ended with status %d%s, restarted %s", s.Name, last.ExitCode, message(last), lists.Counted(s.RestartCount, "time"))
+		return fmt.Sprintf("container %s ended with status %d%s, restarted %s", s.Name, last.ExitCode, message(last), lists.Times(s.RestartCount))
 	case s.State.Waiting != nil && s.State.Waiting.Reason == "PodInitializing", s.State.Waiting != nil && s.State.Waiting.Reason == "":
 		return ""
 	case s.State.Waiting != nil && s.State.Waiting.Reason == "ContainerCreating":

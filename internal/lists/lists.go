@@ -87,6 +87,14 @@ func Counted[N int | int32 | int64](n N, thing string) string {
 	return fmt.Sprintf("%d %s", n, thing)
 }
 
+// Times returns how often something happened: "once", "2 times".
+func Times[N int | int32](n N) string {
+	if n == 1 {
+		return "once"
+	}
+	return Counted(n, "time")
+}
+
 // First returns the first element for which is returns true, otherwise the zero value.
 func First[S ~[]E, E any](all S, is func(E) bool) (first E) {
 	if i := slices.IndexFunc(all, is); i >= 0 {

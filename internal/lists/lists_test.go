@@ -37,6 +37,9 @@ func TestLists(t *testing.T) {
 	if got := lists.Counted(0, "pod") + lists.Counted(int32(1), "pod") + lists.Counted(int64(2), "pod"); got != "0 pods1 pod2 pods" {
 		t.Errorf("Counted: %s", got)
 	}
+	if got := lists.Times(1) + ", " + lists.Times(int32(2)); got != "once, 2 times" {
+		t.Errorf("Times: %s", got)
+	}
 	if got := lists.Filter(all, odd); !slices.Equal(got, []int{3, 1}) || !slices.Equal(all, []int{3, 1, 2}) {
 		t.Errorf("Filter: %d of %d", got, all)
 	}

@@ -168,7 +168,7 @@ func TestFindings(t *testing.T) {
 		"listen":        {func(m *machine) { m.edit(t, "listen_interface: br0", "listen_interface: br9") }, "OCA-7138", "br9 does not exist"},
 		"no image path": {func(m *machine) { m.edit(t, "local_image_path: [/opt/cloud/workspace/disks]", "") }, "OCA-7117", "no local_image_path"},
 		"no huge pages": {func(m *machine) { m.put(t, hostConf, goodConf+"hugepages_option: native\n") }, "OCA-7118", "No huge pages"},
-		"log":           {func(m *machine) { m.put(t, pod+"/host/0.log", line("Not enough storage space!")) }, "OCA-7117", "pod default-host-x7k2p, container host (1 time)"},
+		"log":           {func(m *machine) { m.put(t, pod+"/host/0.log", line("Not enough storage space!")) }, "OCA-7117", "pod default-host-x7k2p, container host (once)"},
 		"log of a start": {func(m *machine) {
 			m.put(t, pod+"/host/9.log", line("try create network: find_matched == false"))
 			m.put(t, pod+"/host/10.log", line("starting"))
