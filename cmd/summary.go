@@ -45,9 +45,10 @@ func (a *app) summary(f runFlags, res workflow.Result) {
 	}
 	if len(changes) > 0 {
 		shown := lists.Some(changes, shownChanges)
-		if say("\nChanged:\n  %s", strings.Join(shown, "\n  ")); len(shown) < len(changes) {
-			say("  all are in %s", a.logFile)
+		if len(shown) < len(changes) {
+			shown[len(shown)-1] += ", see " + a.logFile
 		}
+		say("\nChanged:\n  %s", strings.Join(shown, "\n  "))
 	}
 	if len(times) > 0 {
 		say("\nTime of each phase (some overlap):")
