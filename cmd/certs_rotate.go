@@ -64,11 +64,11 @@ func (a *app) rotateCA(c *cobra.Command, f stepFlags, part rotateFlags) error {
 	if err != nil {
 		return err
 	}
-	kubernetes.UseValidity(ctx, h)
 	n, err := a.beginRotation(ctx, h, f.dryRun || part.status)
 	if err != nil {
 		return err
 	}
+	kubernetes.UseValidity(ctx, h)
 	if part.status {
 		return a.printRotated(ctx, n, f, rotated{})
 	}
@@ -109,18 +109,25 @@ func (a *app) rotateCA(c *cobra.Command, f stepFlags, part rotateFlags) error {
 	return a.printRotated(ctx, n, f, out)
 }
 
-// beginRotation reads the progress of a rotation. Unless the command only looks, it waits for an API server that an interrupted run may have left restarting.
-func (a *app) beginRotation(ctx context.Context, h *host.Host, look bool) (n *rotation.Rotation, err error) {
-	_ = a.awaitAPI(ctx, kubernetes.ReloadPatience, func(ctx context.Context) error { // err is the last answer
-		if n, err = rotation.Begin(ctx, h); err != nil && len(finding.Of(err)) == 0 {
-			err = noCluster(err)
+// beginRotation reads the progress of a rotation. Unless the command only looks, it waits for an API server that an interrupted run may have left restarting. One
+// that starts refuses even administrators until it is ready.
+func (a *app) beginRotation(ctx context.Context, h *host.Host, look bool) (*rotation.Rotation, error) {
+	n, err := rotation.Begin(ctx, h)
+	if err != nil && len(finding.Of(err)) == 0 {
+		err = noCluster(err)
+	}
+	if look || !silentAPI(err) {
+		return n, err
+	}
+	if a.awaitAPI(ctx, kubernetes.ReloadPatience, func(ctx context.Context) error {
+		if why := kubernetes.OwnAPIServer(ctx, h); why != "" {
+			return errors.New(why)
 		}
-		if look || !silentAPI(err) {
-			return nil
-		}
-		return err
-	})
-	return n, err
+		return nil
+	}) == nil {
+		return a.beginRotation(ctx, h, true)
+	}
+	return nil, cmp.Or(context.Cause(ctx), err)
 }
 
 func (a *app) printRotated(ctx context.Context, n *rotation.Rotation, f stepFlags, out rotated) error {

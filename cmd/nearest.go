@@ -4,6 +4,8 @@ package cmd
 
 import (
 	"context"
+	"crypto/tls"
+	"errors"
 	"fmt"
 	"time"
 
@@ -36,10 +38,11 @@ func (a *app) awaitAPI(ctx context.Context, limit time.Duration, ask func(contex
 	}, func(why string) { fmt.Fprintln(a.Err, "waiting for the API server: "+why) })
 }
 
-// silentAPI reports whether err is the finding for an API server that does not answer, or cannot at the moment.
+// silentAPI reports whether err is the finding for an API server that does not answer, or cannot at the moment. Waiting does not make a certificate valid.
 func silentAPI(err error) bool {
 	l := finding.Of(err)
-	return len(l) > 0 && l[0].Code == "OCA-4203"
+	_, untrusted := errors.AsType[*tls.CertificateVerificationError](err)
+	return len(l) > 0 && l[0].Code == "OCA-4203" && !untrusted
 }
 
 // noAccess explains why a command on a control-plane node cannot reach the cluster. There, another account or machine does not help.
