@@ -83,16 +83,19 @@ func Apply(ctx context.Context, o Options) (Result, error) {
 
 // bring runs the plans: the first node, the other control-plane nodes one by one, then the workers.
 func (f *Fleet) bring(ctx context.Context) {
-	f.walk(ctx, planApply, 1, f.DryRun, f.of(roleFirst), (*node).steps)
-	if first := f.first(); first.err != nil || first.held != "" {
-		for _, n := range f.nodes[1:] {
+	first, more := f.of(roleFirst), f.of(roleControlPlane)
+	if len(first) == 0 { // the file lacks the node that init made, and another one has the kubeconfig, too
+		first, more = more[:1], more[1:]
+	}
+	f.walk(ctx, planApply, 1, f.DryRun, first, (*node).steps)
+	if first[0].err != nil || first[0].held != "" {
+		for _, n := range f.nodes {
 			if n.held == "" && n.err == nil {
 				n.held = "there is no first node"
 			}
 		}
 		return
 	}
-	more := f.of(roleControlPlane)
 	for i, n := range more {
 		if f.walk(ctx, planApply, 1, f.DryRun, more[i:i+1], (*node).steps); n.err != nil {
 			for _, next := range more[i+1:] {

@@ -177,6 +177,25 @@ func TestOtherNodeFirst(t *testing.T) {
 	}
 }
 
+// TestWithoutFirstNode checks that no other machine is changed if the node that init makes fails, whichever the file lists first.
+func TestWithoutFirstNode(t *testing.T) {
+	fx := newFixture(t)
+	fx.planes = 3
+	fx.machines[1] = fleetnode.Start(t, "b", fx.key, fleetnode.Hooks{Join: func(string) error { return errors.New("the disk is full") }})
+	for i, m := range fx.machines[:2] {
+		m.Say("authority", "ours")
+		m.Say("administrator", "yes")
+		m.Say("joined", []string{"yes", ""}[i])
+	}
+	res, err := fx.apply("ssh: {keyFile: key}\nsettings: {cluster: {controlPlaneEndpoint: lb.example.org}}\n")
+	if got := states(res); got != "a waiting, b failed OCA-7607, c waiting" || err == nil {
+		t.Errorf("%s, %v", got, err)
+	}
+	if did := slices.Concat(fx.machines[0].Did(), fx.machines[2].Did()); slices.Contains(did, "join") {
+		t.Errorf("joined without a first node: %v", did)
+	}
+}
+
 // TestBadInput checks that errors are found before anything is changed anywhere, with a code and a remedy.
 func TestBadInput(t *testing.T) {
 	for name, tt := range map[string]struct {

@@ -174,7 +174,7 @@ func handOver() step {
 	return step{
 		Name: "hand-over", Short: "Hand the machine over to the operator", Timeout: 5 * time.Minute,
 		Skip: workflow.SkipIf("the operator cannot remove the only control-plane node", func(n *node) bool {
-			return n.role == roleFirst && len(n.Spec.ControlPlanes) == 1
+			return n.role != roleWorker && len(n.Spec.ControlPlanes) == 1
 		}),
 		Run: func(ctx context.Context, n *node, report workflow.Reporter) error {
 			k, err := n.open()
