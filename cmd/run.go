@@ -13,7 +13,6 @@ import (
 	"slices"
 	"strings"
 	"syscall"
-	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -22,7 +21,6 @@ import (
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/internal/ui"
 	"yunion.io/x/ocadm/internal/workflow"
-	"yunion.io/x/ocadm/phases/cloud"
 	"yunion.io/x/ocadm/phases/config"
 	depotphase "yunion.io/x/ocadm/phases/depot"
 	"yunion.io/x/ocadm/phases/host"
@@ -107,8 +105,8 @@ func (a *app) runPlan(c *cobra.Command, p plan, f runFlags) (err error) {
 	ctx := c.Context()
 	began := false
 	defer func() {
-		if err != nil && !began && f.output.String() == "jsonl" { // a script, or ocadm elsewhere, reads events only
-			a.redacted(ui.JSONL(a.events)).Event(workflow.Event{Time: time.Now(), Type: workflow.RunFailed, Plan: p.name, Message: err.Error(), Findings: finding.Of(err)})
+		if err != nil && !began {
+			a.refused(f, p.name, err)
 		}
 	}()
 	cfg, err := a.loadSettings(c, p.command, f.config)
@@ -367,38 +365,4 @@ func closeBundle(h *host.Host) error {
 		return nil
 	}
 	return h.Bundle.Close()
-}
-
-// note reports an interrupted run and adopts its result. It refuses to continue without the database server of that run, because the embedded
-// database would be installed instead.
-func note(sink workflow.Sink, plan string, journal *workflow.FileJournal, opts *workflow.Options) error {
-	report := func(format string, args ...any) {
-		sink.Event(workflow.Event{Time: time.Now(), Type: workflow.PhaseInfo, Plan: plan, Message: fmt.Sprintf(format, args...)})
-	}
-	in, err := journal.Resume(plan)
-	if err != nil {
-		report("cannot read the journal: %v", err)
-		return nil
-	}
-	if in == nil || in.Phase == "" {
-		return nil
-	}
-	const database = "--mysql-host"
-	did := slices.ContainsFunc(in.Did, func(phase string) bool { return phase != "preflight" })
-	if was := in.Inputs[database]; did && was != "" && opts.Inputs[database] == "" {
-		return cloud.OtherSettings([]string{fmt.Sprintf("%s was %s in the interrupted run, but is missing now", database, was)})
-	}
-	opts.Before = in.Did
-	what := "was interrupted"
-	if in.Error != "" {
-		what = "failed"
-	}
-	report("the last %s %s in phase %s, %s ago; continuing from there", plan, what, in.Phase, time.Since(in.Last).Round(time.Second))
-	if len(opts.Only) > 0 {
-		return nil
-	}
-	for _, d := range in.Differences(opts.Inputs) {
-		report("  changed since then: %s", d)
-	}
-	return nil
 }

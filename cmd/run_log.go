@@ -5,6 +5,7 @@ package cmd
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"os"
@@ -12,10 +13,12 @@ import (
 	"syscall"
 	"time"
 
+	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/internal/ui"
 	"yunion.io/x/ocadm/internal/version"
 	"yunion.io/x/ocadm/internal/workflow"
+	"yunion.io/x/ocadm/phases/cloud"
 	"yunion.io/x/ocadm/phases/host"
 )
 
@@ -31,6 +34,13 @@ func (a *app) renderer(f runFlags) ui.Renderer {
 		return ui.Quiet()
 	}
 	return ui.New(a.Err, o)
+}
+
+// refused reports a run that ended before its first phase. Those who asked for events, such as scripts and "fleet apply", read nothing else.
+func (a *app) refused(f runFlags, plan string, err error) {
+	if f.output.String() == "jsonl" {
+		a.redacted(ui.JSONL(a.events)).Event(workflow.Event{Time: time.Now(), Type: workflow.RunFailed, Plan: plan, Message: err.Error(), Findings: finding.Of(err)})
+	}
 }
 
 // events remembers the first error of writing to it, other than that its reader has ended.
@@ -96,3 +106,37 @@ func (a *app) logger(w io.Writer) *slog.Logger {
 }
 
 func writeJSONLine(w io.Writer, v any) error { return json.NewEncoder(w).Encode(v) }
+
+// note reports an interrupted run and adopts its result. It refuses to continue without the database server of that run, because the embedded
+// database would be installed instead.
+func note(sink workflow.Sink, plan string, journal *workflow.FileJournal, opts *workflow.Options) error {
+	report := func(format string, args ...any) {
+		sink.Event(workflow.Event{Time: time.Now(), Type: workflow.PhaseInfo, Plan: plan, Message: fmt.Sprintf(format, args...)})
+	}
+	in, err := journal.Resume(plan)
+	if err != nil {
+		report("cannot read the journal: %v", err)
+		return nil
+	}
+	if in == nil || in.Phase == "" {
+		return nil
+	}
+	const database = "--mysql-host"
+	did := slices.ContainsFunc(in.Did, func(phase string) bool { return phase != "preflight" })
+	if was := in.Inputs[database]; did && was != "" && opts.Inputs[database] == "" {
+		return cloud.OtherSettings([]string{fmt.Sprintf("%s was %s in the interrupted run, but is missing now", database, was)})
+	}
+	opts.Before = in.Did
+	what := "was interrupted"
+	if in.Error != "" {
+		what = "failed"
+	}
+	report("the last %s %s in phase %s, %s ago; continuing from there", plan, what, in.Phase, time.Since(in.Last).Round(time.Second))
+	if len(opts.Only) > 0 {
+		return nil
+	}
+	for _, d := range in.Differences(opts.Inputs) {
+		report("  changed since then: %s", d)
+	}
+	return nil
+}
