@@ -82,14 +82,14 @@ func GatherAgents(ctx context.Context, c client.Reader, node string) (Agents, er
 const reasonKilling = "Killing"
 
 // Logs reads the logs of the agents: for each container the current run, preceded by the last run if there was one. A container without a log is left
-// out. Those of a node that is not Ready are not read: its kubelet may not answer.
+// out. Those of a node whose kubelet has stopped reporting are not read: it would not answer either.
 func (a Agents) Logs(ctx context.Context, read ReadLog) ([]agentlog.Log, error) {
 	var out []agentlog.Log
 	for _, p := range a.Pods {
 		for _, s := range slices.Concat(p.Status.InitContainerStatuses, p.Status.ContainerStatuses) {
 			log := agentlog.Log{Source: "pod " + p.Name + ", container " + s.Name}
 			for _, previous := range []bool{true, false} {
-				if !kube.NodeReady(&a.Node) || previous && s.RestartCount == 0 || !previous && s.State.Running == nil && s.State.Terminated == nil {
+				if a.silent() || previous && s.RestartCount == 0 || !previous && s.State.Running == nil && s.State.Terminated == nil {
 					continue
 				}
 				lines := int64(LogLines)
@@ -115,11 +115,21 @@ func (a Agents) Logs(ctx context.Context, read ReadLog) ([]agentlog.Log, error) 
 	return out, nil
 }
 
+// silent reports whether the kubelet of the node has stopped reporting.
+func (a Agents) silent() bool {
+	return slices.ContainsFunc(a.Node.Status.Conditions, func(c corev1.NodeCondition) bool {
+		return c.Type == corev1.NodeReady && c.Status == corev1.ConditionUnknown
+	})
+}
+
 // Explain returns the problems found in the pods and their logs. It is pure.
 func (a Agents) Explain(logs []agentlog.Log) finding.List {
 	var out finding.List
 	if ready, why := kube.Ready(&a.Node, nil); !ready {
-		out = append(out, finding.New("OCA-3103", "Node "+a.Node.Name+" is not Ready", why+"; the logs on it were not read", "ocadm why "+a.Node.Name))
+		if a.silent() {
+			why += "; the logs on it were not read"
+		}
+		out = append(out, finding.New("OCA-3103", "Node "+a.Node.Name+" is not Ready", why, "ocadm why "+a.Node.Name))
 	}
 	has := func(p corev1.Pod) bool { return p.Labels[v1alpha1.LabelComponent] == componentHost }
 	if !slices.ContainsFunc(a.Pods, has) {

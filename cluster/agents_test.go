@@ -72,8 +72,9 @@ func logsOf(texts map[string]string) ReadLog {
 
 var compute = map[string]string{v1alpha1.NodeRolePrefix + RoleHost: v1alpha1.Enable}
 
+const noNetwork = "[error] register failed: try create network: find_matched == false\n"
+
 func TestAgentsOfANode(t *testing.T) {
-	const noNetwork = "[error] register failed: try create network: find_matched == false\n"
 	deployer := agentPod("node2", "host-deployer", container("host-deployer", 0))
 	alone := deployer.DeepCopy()
 	alone.Spec.HostNetwork = false
@@ -134,6 +135,19 @@ func TestLogThatCannotBeRead(t *testing.T) {
 		agentNode("node2", compute), agentPod("node2", "host", container("host", 0)))
 	if !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "container host of pod default-host-node2") {
 		t.Error(err)
+	}
+}
+
+// If only the container runtime or the pod network is down, the kubelet still has the logs, which show what the agents did.
+func TestAgentsOfANodeThatIsNotReady(t *testing.T) {
+	down := agentNode("node2", compute)
+	down.Status.Conditions[0] = corev1.NodeCondition{Type: corev1.NodeReady, Status: corev1.ConditionFalse, Message: "cni plugin not initialized"}
+	read := func(context.Context, string, string, *corev1.PodLogOptions) ([]byte, error) {
+		return []byte(noNetwork), nil
+	}
+	got, err := examine(t, "node2", read, down, agentPod("node2", "host", container("host", 0)))
+	if err != nil || len(got) != 2 || got[0].Code != "OCA-3103" || strings.Contains(got[0].Cause, "not read") || got[1].Code != "OCA-7130" {
+		t.Errorf("%+v, %v", got, err)
 	}
 }
 
