@@ -11,6 +11,7 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/internal/agentlog"
@@ -96,7 +97,12 @@ func operatorCauses() []Cause {
 		{ID: "node-certificates", Code: "OCA-4406", Layer: Operator, Warning: true, Title: "Certificates of control-plane nodes are not renewed",
 			Why:  "condition NodeCertificates of the cloud shows which certificates, and why",
 			Next: "ocadm operation list; on the control-plane nodes: ocadm certs check, then ocadm certs renew",
-			When: ofCondition(cloud, v1alpha1.ConditionNodeCertificates, "Expired|Overdue|NotRenewable|LookFailed")},
+			When: func(f *facts) []Hit {
+				if f.Cloud == nil || !meta.IsStatusConditionFalse(f.Cloud.Status.Conditions, v1alpha1.ConditionNodeCertificates) {
+					return nil
+				}
+				return []Hit{{On: cloud, Evidence: []string{shorten(f.condition(v1alpha1.ConditionNodeCertificates))}}}
+			}},
 		{ID: "cloud-ca", Code: "OCA-7536", Layer: Operator, Title: "The CA of the cloud cannot be read", Why: "the Secret ${cloud}-certs was edited",
 			Next: "restore Secret ${cloud}-certs, or delete it: the operator makes it again", Says: regexp.MustCompile(`reading the CA in Secret`), In: Message},
 	}
@@ -158,10 +164,9 @@ func cloudCauses() []Cause {
 }
 
 // ofCondition finds a condition of the cloud by its reason.
-func ofCondition(on Subject, kind, reasons string) func(*facts) []Hit {
-	re := regexp.MustCompile(`^(` + reasons + `): `)
+func ofCondition(on Subject, kind, reason string) func(*facts) []Hit {
 	return func(f *facts) []Hit {
-		if says := f.condition(kind); re.MatchString(says) {
+		if says := f.condition(kind); strings.HasPrefix(says, reason+": ") {
 			return []Hit{{On: on, Evidence: []string{shorten(says)}}}
 		}
 		return nil

@@ -146,7 +146,8 @@ func renewal(node string, controlPlane, expired bool, file string) string {
 	return "on " + node + ", and on each other control-plane node: ocadm certs renew"
 }
 
-// silent finds leases that are not renewed. It compares them with the newest one, so that this machine's clock does not matter.
+// silent finds leases that are not renewed. It compares them with the newest one, so that this machine's clock does not matter. Those of the holders must differ
+// by less than leaseAge.
 func (f *facts) silent(on Subject, leases ...string) []Hit {
 	newest := f.newestLease()
 	var out []Hit
