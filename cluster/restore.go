@@ -303,6 +303,7 @@ func twin(ctx context.Context, c client.Client, key client.ObjectKey, a *mysql.A
 		case same:
 			return finding.New("OCA-7409", fmt.Sprintf("Cloud %s exists, and uses these databases", other), "it is the cloud of the backup", remedy)
 		case err != nil && len(owned) > 0:
+			remedy += "; if its database server is lost: ocadm cluster delete --namespace " + other.Namespace + " --name " + other.Name
 			return finding.Errorf("OCA-7409", fmt.Sprintf("Cloud %s exists, and may use these databases", other), remedy, "%w", err)
 		}
 	}

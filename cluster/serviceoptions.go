@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -17,7 +16,6 @@ import (
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/internal/options"
@@ -118,8 +116,7 @@ func check(ctx context.Context, c client.Client, cloud client.ObjectKey, of stri
 		return nil, fmt.Errorf("reading cloud %s: %w", cloud, err)
 	}
 	in := component.Inputs{Cluster: all, Self: all.Components[of], Credentials: component.Placeholders(all), Chosen: map[string]map[string]string{of: set}}
-	accepted := strings.FieldsFunc(cm.Annotations[v1alpha1.AnnotationAcceptOptions], func(r rune) bool { return r == ',' || r == ' ' })
-	_, problems := render.Check(in.Self.Component, in, render.Live{Accepted: accepted})
+	_, problems := render.Check(in.Self.Component, in, render.Live{Accepted: render.Accepted(cm)})
 	return problems, nil
 }
 

@@ -200,17 +200,12 @@ func readOptions(s State, d *Desired) *userOptions {
 		}
 		in := component.Inputs{Cluster: d.Cluster, Self: c.Resolved, Credentials: d.Credentials, Chosen: o.chosen}
 		cm := d.configMap(s, c.Name)
-		live := render.Live{File: d.composedSecret(s, c).Data[render.FileName(c.Component)], Data: cm.Data, Accepted: acceptedOptions(cm)}
+		live := render.Live{File: d.composedSecret(s, c).Data[render.FileName(c.Component)], Data: cm.Data, Accepted: render.Accepted(cm)}
 		values, problems := render.Check(c.Component, in, live)
 		o.values[c.Name] = values
 		o.invalid[c.Name] = invalidOptions(d.Cluster.Object(c.Name), problems, live.File != nil)
 	}
 	return o
-}
-
-func acceptedOptions(cm *corev1.ConfigMap) []string {
-	names := lists.Map(strings.Split(cm.Annotations[v1alpha1.AnnotationAcceptOptions], ","), strings.TrimSpace)
-	return lists.Filter(names, func(name string) bool { return name != "" })
 }
 
 // shownProblems is the maximum number of options in a message.

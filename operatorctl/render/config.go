@@ -10,12 +10,14 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/internal/options"
 	"yunion.io/x/ocadm/operatorctl/component"
 	"yunion.io/x/ocadm/operatorctl/engine"
@@ -199,6 +201,12 @@ func Check(c component.Component, in component.Inputs, live Live) (values map[st
 	return held, problems
 }
 
+// Accepted returns the names of the options that the users of a ConfigMap vouch for.
+func Accepted(cm *corev1.ConfigMap) []string {
+	names := lists.Map(strings.Split(cm.Annotations[v1alpha1.AnnotationAcceptOptions], ","), strings.TrimSpace)
+	return lists.Filter(names, func(name string) bool { return name != "" })
+}
+
 // read returns the values of the options that users set. They can set neither secrets nor other ports than those of the component's Service.
 func read(r component.Resolved, theirs map[string]string, ours, secrets map[string]any, accepted []string) (map[string]any, []*options.Problem) {
 	table, checked := options.Of(r.Name)
@@ -224,9 +232,9 @@ func read(r component.Resolved, theirs map[string]string, ours, secrets map[stri
 			problems = append(problems, problem)
 			continue
 		}
-		n, is := ours[key].(int32)
+		n, is := ours[key].(int32) // the component table has ports as int32, other numbers as int
 		if is && slices.Contains(slices.Collect(maps.Values(r.NodePorts)), n) && fmt.Sprint(n) != fmt.Sprint(value) {
-			problems = append(problems, &options.Problem{Key: key, What: fmt.Sprintf("must be %d, the port of its Service; the resource of the cloud sets both", n)})
+			problems = append(problems, &options.Problem{Key: key, What: fmt.Sprintf("must be %d, the port of its Service; nodePort in the resource of the cloud sets both", n)})
 			continue
 		}
 		if value != nil {
