@@ -115,6 +115,10 @@ sweep: ROUNDS = 20
 sweep: CONTROL_PLANES = 3
 sweep: sweep-operator sweep-address killsweep move powercuts ## Run all sweeps below: the operator, every command killed at every step, 20 power cuts (several hours)
 
+# CI has no time for them. The sweep of moves is part of make sweep.
+.PHONY: labs
+labs: replica balancer disaster poller online machines fleet fleet-ha ha ca-rotation days upgrade ## Run the tests on lab machines that CI omits, one after another (hours)
+
 .PHONY: sweep-address
 sweep-address: ## Kill or partition the holder of the virtual address 50 times (seven minutes)
 	OCADM_SWEEP=all OCADM_TEST_REQUIRE=1 go test -count=1 -v -timeout 60m ./test/integration/virtualaddress/
