@@ -80,12 +80,16 @@ func Network() Addon { return flannel() }
 
 // Images returns the full references of the images of those addons that a configuration wants.
 func Images(c *config.Config, of ...Addon) ([]string, error) {
+	table, err := images.Load()
+	if err != nil {
+		return nil, err
+	}
 	var out []string
 	for _, a := range of {
 		if a.Skip(c) != "" {
 			continue
 		}
-		image, err := a.refs(c)
+		image, err := a.refs(table, c)
 		if err != nil {
 			return nil, err
 		}
@@ -95,23 +99,25 @@ func Images(c *config.Config, of ...Addon) ([]string, error) {
 }
 
 // refs returns the references of the images by name.
-func (a Addon) refs(c *config.Config) (map[string]string, error) {
-	table, err := images.Load()
-	if err != nil {
-		return nil, err
-	}
+func (a Addon) refs(table images.Table, c *config.Config) (map[string]string, error) {
 	out := map[string]string{}
 	for _, name := range a.Images {
-		if out[name], err = table.Ref(name, c.Cluster.ImageRepository); err != nil {
+		ref, err := table.Ref(name, c.Cluster.ImageRepository)
+		if err != nil {
 			return nil, fmt.Errorf("listing the images of %s: %w", a.Name, err)
 		}
+		out[name] = ref
 	}
 	return out, nil
 }
 
 // Objects renders the addon for a configuration. It is pure.
 func (a Addon) Objects(c *config.Config, p Prepared) ([]*unstructured.Unstructured, error) {
-	image, err := a.refs(c)
+	table, err := images.Load()
+	if err != nil {
+		return nil, err
+	}
+	image, err := a.refs(table, c)
 	if err != nil {
 		return nil, err
 	}

@@ -120,7 +120,7 @@ func (i *Installed) compare(ctx context.Context, c client.Client, cfg *config.Co
 	}
 	own := *cfg
 	own.Cluster.ImageRepository = main.RepositoryOf(running.Spec.Containers[0].Image)
-	image, err := i.addon.refs(&own)
+	image, err := i.addon.refs(table, &own)
 	if err != nil {
 		return err
 	}
