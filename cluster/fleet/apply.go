@@ -3,6 +3,7 @@
 package fleet
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -83,12 +84,9 @@ func Apply(ctx context.Context, o Options) (Result, error) {
 
 // bring runs the plans: the first node, the other control-plane nodes one by one, then the workers.
 func (f *Fleet) bring(ctx context.Context) {
-	first, more := f.of(roleFirst), f.of(roleControlPlane)
-	if len(first) == 0 { // the file lacks the node that init made, and another one has the kubeconfig, too
-		first, more = more[:1], more[1:]
-	}
-	f.walk(ctx, planApply, 1, f.DryRun, first, (*node).steps)
-	if first[0].err != nil || first[0].held != "" {
+	leader := f.leader()
+	f.walk(ctx, planApply, 1, f.DryRun, []*node{leader}, (*node).steps)
+	if leader.err != nil || leader.held != "" {
 		for _, n := range f.nodes {
 			if n.held == "" && n.err == nil {
 				n.held = "there is no first node"
@@ -96,6 +94,7 @@ func (f *Fleet) bring(ctx context.Context) {
 		}
 		return
 	}
+	more := slices.DeleteFunc(f.of(roleControlPlane), func(n *node) bool { return n == leader })
 	for i, n := range more {
 		if f.walk(ctx, planApply, 1, f.DryRun, more[i:i+1], (*node).steps); n.err != nil {
 			for _, next := range more[i+1:] {
@@ -105,6 +104,11 @@ func (f *Fleet) bring(ctx context.Context) {
 		}
 	}
 	f.walk(ctx, planApply, f.Parallel, f.DryRun, f.of(roleWorker), (*node).steps)
+}
+
+// leader returns the node from which the kubeconfig is fetched: the one that init made, or, if the file lacks it, the control-plane node that it lists first.
+func (f *Fleet) leader() *node {
+	return cmp.Or(lists.First(f.nodes, func(n *node) bool { return n.role == roleFirst }), f.first())
 }
 
 func (f *Fleet) of(role string) []*node {

@@ -70,7 +70,7 @@ func (n *node) steps() []step {
 		return []step{initialise(), fetchKubeconfig(), nodeReady(), handOver()}
 	case roleControlPlane:
 		list := []step{join("Join as a control-plane node", joinControlPlane), nodeReady(), handOver()}
-		if n == n.first() && len(n.of(roleFirst)) == 0 { // the file lacks the node that init made
+		if n == n.leader() {
 			list = append([]step{fetchKubeconfig()}, list...)
 		}
 		return list
