@@ -280,10 +280,6 @@ func twin(ctx context.Context, c client.Client, key client.ObjectKey, a *mysql.A
 	if err != nil {
 		return err
 	}
-	owned, _, err := a.Owned(ctx)
-	if err != nil {
-		return databaseFinding(err)
-	}
 	for _, cr := range all {
 		other := client.ObjectKeyFromObject(&cr)
 		have, err := archive.CredentialsID(ctx, c, other)
@@ -302,7 +298,14 @@ func twin(ctx context.Context, c client.Client, key client.ObjectKey, a *mysql.A
 		switch same := address(cr.Spec.MySQL) == address(server) || mysql.ClassOf(err) == mysql.Refused; {
 		case same:
 			return finding.New("OCA-7409", fmt.Sprintf("Cloud %s exists, and uses these databases", other), "it is the cloud of the backup", remedy)
-		case err != nil && len(owned) > 0:
+		case err != nil:
+			owned, _, ownedErr := a.Owned(ctx)
+			if ownedErr != nil {
+				return databaseFinding(ownedErr)
+			}
+			if len(owned) == 0 {
+				continue
+			}
 			remedy += "; if its database server is lost: ocadm cluster delete --namespace " + other.Namespace + " --name " + other.Name
 			return finding.Errorf("OCA-7409", fmt.Sprintf("Cloud %s exists, and may use these databases", other), remedy, "%w", err)
 		}
