@@ -92,7 +92,7 @@ func TestMetricsForAnotherNamespace(t *testing.T) {
 			t.Error(path)
 		}
 	case <-ctx.Done():
-		t.Error("nobody looks for the operator")
+		t.Error("the operator was not looked for")
 	}
 	cancel()
 	require.NoError(t, <-ended)

@@ -128,8 +128,10 @@ func (s *samples) series(namespace, name string) []Series {
 		for i, now := range s.all {
 			value, there := now.values[f.name][key]
 			if f.rate {
-				before := s.all[max(0, i-1)]
-				there = there && i > 0 && before.values[process.name][cloudKey{}] == now.values[process.name][cloudKey{}]
+				if i == 0 || s.all[i-1].values[process.name][cloudKey{}] != now.values[process.name][cloudKey{}] {
+					continue
+				}
+				before := s.all[i-1]
 				value = max(0, value-before.values[f.name][key]) / now.time.Sub(before.time).Minutes()
 			}
 			if there {
