@@ -85,11 +85,15 @@ const reasonKilling = "Killing"
 // out. Those of a node whose kubelet has stopped reporting are not read: it would not answer either.
 func (a Agents) Logs(ctx context.Context, read ReadLog) ([]agentlog.Log, error) {
 	var out []agentlog.Log
-	for _, p := range a.Pods {
+	pods := a.Pods
+	if a.silent() {
+		pods = nil
+	}
+	for _, p := range pods {
 		for _, s := range slices.Concat(p.Status.InitContainerStatuses, p.Status.ContainerStatuses) {
 			log := agentlog.Log{Source: "pod " + p.Name + ", container " + s.Name}
 			for _, previous := range []bool{true, false} {
-				if a.silent() || previous && s.RestartCount == 0 || !previous && s.State.Running == nil && s.State.Terminated == nil {
+				if previous && s.RestartCount == 0 || !previous && s.State.Running == nil && s.State.Terminated == nil {
 					continue
 				}
 				lines := int64(LogLines)
@@ -115,12 +119,8 @@ func (a Agents) Logs(ctx context.Context, read ReadLog) ([]agentlog.Log, error) 
 	return out, nil
 }
 
-// silent reports whether the kubelet of the node has stopped reporting.
-func (a Agents) silent() bool {
-	return slices.ContainsFunc(a.Node.Status.Conditions, func(c corev1.NodeCondition) bool {
-		return c.Type == corev1.NodeReady && c.Status == corev1.ConditionUnknown
-	})
-}
+// silent reports whether the kubelet of the node does not report.
+func (a Agents) silent() bool { return kube.ReadyCondition(&a.Node).Status == corev1.ConditionUnknown }
 
 // Explain returns the problems found in the pods and their logs. It is pure.
 func (a Agents) Explain(logs []agentlog.Log) finding.List {

@@ -9,6 +9,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"yunion.io/x/ocadm/internal/kube"
 	"yunion.io/x/ocadm/internal/lists"
 )
 
@@ -134,7 +135,7 @@ func (f *facts) agentDown(label, value string) []Hit {
 // nodeSilent reports whether the kubelet of a node does not report, so that the state of its pods is outdated.
 func (f *facts) nodeSilent(name string) bool {
 	n := f.node(name)
-	return n != nil && NodeReady(n).Status == corev1.ConditionUnknown
+	return n != nil && kube.ReadyCondition(n).Status == corev1.ConditionUnknown
 }
 
 // podLine returns the first text about a pod.

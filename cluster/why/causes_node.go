@@ -11,6 +11,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"yunion.io/x/ocadm/internal/kube"
 	"yunion.io/x/ocadm/internal/lists"
 )
 
@@ -153,7 +154,7 @@ func (f *facts) podsWhere(evidence func(*corev1.Pod) string) []Hit {
 func ready(is func(corev1.NodeCondition) bool) func(*facts) []Hit {
 	return func(f *facts) []Hit {
 		return f.nodesWhere(func(n *corev1.Node) string {
-			if c := NodeReady(n); is(c) {
+			if c := kube.ReadyCondition(n); is(c) {
 				return shorten("Ready is " + string(c.Status) + ", " + c.Reason + ": " + c.Message)
 			}
 			return ""

@@ -12,6 +12,7 @@ import (
 
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/kube"
 	"yunion.io/x/ocadm/internal/lists"
 )
 
@@ -209,7 +210,7 @@ func (f *facts) state(s Subject) (string, bool) {
 		}
 		return text, c.Settled()
 	case kind == "node":
-		if c := NodeReady(f.node(name)); c.Status != "True" {
+		if c := kube.ReadyCondition(f.node(name)); c.Status != "True" {
 			return "node " + name + " is not Ready: " + shorten(c.Message), false
 		}
 		return "node " + name + " is Ready", true
@@ -222,13 +223,13 @@ func (f *facts) state(s Subject) (string, bool) {
 		return c.Name + " (" + string(c.State) + ")", !c.Settled()
 	})
 	head := "cloud " + f.Namespace + "/" + f.Name
-	switch ready := f.condition(v1alpha1.ConditionReady); {
+	switch ready, hindrance := f.condition(v1alpha1.ConditionReady), f.hindrance(); {
 	case len(names) == 0 && ready == "":
 		return head + " has no status yet", false
-	case len(names) == 0 && f.hindrance() == "" && !meta.IsStatusConditionFalse(f.Cloud.Status.Conditions, v1alpha1.ConditionReady):
+	case len(names) == 0 && hindrance == "" && !meta.IsStatusConditionFalse(f.Cloud.Status.Conditions, v1alpha1.ConditionReady):
 		return head + " is healthy", true
 	default:
-		return head + " is not healthy: " + cmp.Or(strings.Join(lists.Some(names, namesShown), ", "), shorten(cmp.Or(f.hindrance(), ready))), false
+		return head + " is not healthy: " + cmp.Or(strings.Join(lists.Some(names, namesShown), ", "), shorten(cmp.Or(hindrance, ready))), false
 	}
 }
 

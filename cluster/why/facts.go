@@ -16,7 +16,6 @@ import (
 
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/internal/kube"
-	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/operatorctl/component"
 )
 
@@ -356,18 +355,10 @@ func (f *facts) node(name string) *corev1.Node {
 	return first(f.Nodes, func(n *corev1.Node) bool { return n.Name == name })
 }
 
-// NodeReady returns the Ready condition of a node, Unknown if it has none.
-func NodeReady(n *corev1.Node) corev1.NodeCondition {
-	if c := lists.First(n.Status.Conditions, func(c corev1.NodeCondition) bool { return c.Type == corev1.NodeReady }); c.Type != "" {
-		return c
-	}
-	return corev1.NodeCondition{Type: corev1.NodeReady, Status: corev1.ConditionUnknown, Reason: "NeverReported", Message: "its kubelet has not reported yet"}
-}
-
 // nodeUnwell is also true for a node that is not in the cluster.
 func (f *facts) nodeUnwell(name string) bool {
 	n := f.node(name)
-	return n == nil || NodeReady(n).Status != corev1.ConditionTrue
+	return n == nil || !kube.NodeReady(n)
 }
 
 // podsLabelled returns the pods with a label in a namespace; "" means every namespace.

@@ -113,22 +113,23 @@ func statefulSet(d *appsv1.StatefulSet) (bool, string) {
 }
 
 func node(n *corev1.Node) (bool, string) {
-	for _, c := range n.Status.Conditions {
-		if c.Type != corev1.NodeReady {
-			continue
-		}
-		if c.Status == corev1.ConditionTrue {
-			return true, ""
-		}
-		return false, oneLine(c.Message)
+	if NodeReady(n) {
+		return true, ""
 	}
-	return false, "its kubelet has not reported yet"
+	return false, oneLine(ReadyCondition(n).Message)
+}
+
+// ReadyCondition returns the Ready condition of a node, Unknown if it has none. It is also Unknown if the kubelet has stopped reporting.
+func ReadyCondition(n *corev1.Node) corev1.NodeCondition {
+	if c := lists.First(n.Status.Conditions, func(c corev1.NodeCondition) bool { return c.Type == corev1.NodeReady }); c.Type != "" {
+		return c
+	}
+	return corev1.NodeCondition{Type: corev1.NodeReady, Status: corev1.ConditionUnknown, Reason: "NeverReported", Message: "its kubelet has not reported yet"}
 }
 
 // NodeReady reports whether a node is Ready.
 func NodeReady(n *corev1.Node) bool {
-	ready, _ := node(n)
-	return ready
+	return ReadyCondition(n).Status == corev1.ConditionTrue
 }
 
 // InternalIPs returns the addresses of a node within its cluster.

@@ -270,7 +270,7 @@ func RestartKubelet(ctx context.Context, h *host.Host, r workflow.Reporter) erro
 		if !there {
 			return false, "there is no such node"
 		}
-		cond := lists.First(n.Status.Conditions, func(c corev1.NodeCondition) bool { return c.Type == corev1.NodeReady })
+		cond := kube.ReadyCondition(n)
 		return cond.Status == corev1.ConditionTrue && !cond.LastHeartbeatTime.Time.Before(at.Truncate(time.Second)), "its kubelet has not reported"
 	}, func(why string) { r.Waiting("node "+node.Name, why) })
 	if err == nil || errors.Is(context.Cause(ctx), context.Canceled) {

@@ -17,6 +17,7 @@ import (
 	kubeletv1beta1 "k8s.io/kubelet/config/v1beta1"
 
 	"yunion.io/x/ocadm/cluster/why"
+	"yunion.io/x/ocadm/internal/kube"
 	"yunion.io/x/ocadm/internal/lists"
 )
 
@@ -51,7 +52,7 @@ func (g *gathering) inside(ctx context.Context) {
 	}
 	machines := make([]why.Machine, len(g.s.Nodes))
 	for i, n := range g.s.Nodes {
-		if g.o.Journal != nil && nodeReports(n) && (g.o.Everything || why.NodeReady(&n).Status != corev1.ConditionTrue) && !g.lookedAt(n.Name) {
+		if g.o.Journal != nil && nodeReports(n) && (g.o.Everything || !kube.NodeReady(&n)) && !g.lookedAt(n.Name) {
 			each(func() { machines[i] = g.machine(ctx, n.Name) })
 		}
 	}
@@ -150,7 +151,7 @@ const noEntries = "-- No entries --"
 
 // nodeReports reports whether the kubelet of a node can be queried; one that is lost answers after half a minute at best.
 func nodeReports(n corev1.Node) bool {
-	return why.NodeReady(&n).Status != corev1.ConditionUnknown
+	return kube.ReadyCondition(&n).Status != corev1.ConditionUnknown
 }
 
 func (g *gathering) logs(ctx context.Context, p *corev1.Pod) []why.Log {

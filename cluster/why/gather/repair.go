@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"yunion.io/x/ocadm/cluster/why"
+	"yunion.io/x/ocadm/internal/kube"
 )
 
 // Repair makes a repair if it is still needed, as the user took time to answer. left explains why nothing was done, "" if it was.
@@ -67,7 +68,7 @@ func alive(ctx context.Context, c client.Client, pod *corev1.Pod) (string, error
 	if apierrors.IsNotFound(err) {
 		return "", nil
 	}
-	if err == nil && why.NodeReady(&n).Status != corev1.ConditionUnknown {
+	if err == nil && kube.ReadyCondition(&n).Status != corev1.ConditionUnknown {
 		return "node " + n.Name + " reports, and must end pod " + pod.Name + " itself", nil
 	}
 	return "", err
