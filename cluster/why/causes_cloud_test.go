@@ -56,7 +56,7 @@ func TestInvalidSpecFirst(t *testing.T) {
 	}
 }
 
-// TestNotReadyWithoutABrokenComponent: every component is well, and still nobody may read that the cloud is.
+// TestNotReadyWithoutABrokenComponent checks that a cloud is not called healthy just because each of its components is.
 func TestNotReadyWithoutABrokenComponent(t *testing.T) {
 	for name, change := range map[string]func(*Snapshot){
 		"the operator can do nothing": func(s *Snapshot) { s.degraded("Blocked", "operation default-update-1: release 3 no longer exists") },
