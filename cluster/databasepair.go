@@ -13,7 +13,6 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/retry"
@@ -68,24 +67,24 @@ type DatabaseMember struct {
 // EmbeddedDatabase reads the state of the embedded database of a namespace.
 func EmbeddedDatabase(ctx context.Context, c client.Reader, namespace string) (DatabaseStatus, error) {
 	s := DatabaseStatus{Namespace: namespace}
-	if err := c.Get(ctx, client.ObjectKey{Namespace: namespace, Name: dbpair.First}, &appsv1.StatefulSet{}); err != nil {
-		if apierrors.IsNotFound(err) {
-			return s, finding.New("OCA-7430", "There is no embedded database", "namespace "+namespace+" has no StatefulSet "+dbpair.First,
-				"if the cloud uses another database server, its administrator is responsible for redundancy; otherwise name the namespace with -n")
-		}
-		return s, fmt.Errorf("reading the embedded database: %w", err)
+	found, err := kube.Find(ctx, c, client.ObjectKey{Namespace: namespace, Name: dbpair.First}, &appsv1.StatefulSet{}, "the embedded database")
+	if err != nil {
+		return s, err
+	}
+	if !found {
+		return s, finding.New("OCA-7430", "There is no embedded database", "namespace "+namespace+" has no StatefulSet "+dbpair.First,
+			"if the cloud uses another database server, its administrator is responsible for redundancy; otherwise name the namespace with -n")
 	}
 	l := &coordinationv1.Lease{}
-	err := c.Get(ctx, client.ObjectKey{Namespace: namespace, Name: dbpair.RecordName}, l)
-	switch {
-	case apierrors.IsNotFound(err):
+	if found, err = kube.Find(ctx, c, client.ObjectKey{Namespace: namespace, Name: dbpair.RecordName}, l, "which server is the primary"); err != nil {
+		return s, err
+	}
+	if !found {
 		m, err := member(ctx, c, namespace, dbpair.First)
 		m.Role = dbpair.RolePrimary
 		s.Servers = []DatabaseMember{m}
 		s.judge()
 		return s, err
-	case err != nil:
-		return s, fmt.Errorf("reading which server is the primary: %w", err)
 	}
 	r := dbpair.ReadRecord(l)
 	s.Record, s.version = &r, l.ResourceVersion
@@ -121,17 +120,14 @@ func DatabaseLine(ctx context.Context, c client.Client, key client.ObjectKey) (s
 func member(ctx context.Context, c client.Reader, namespace, name string) (DatabaseMember, error) {
 	m := DatabaseMember{Name: name, Pod: dbpair.PodName(name)}
 	pod, l := &corev1.Pod{}, &coordinationv1.Lease{}
-	if err := c.Get(ctx, client.ObjectKey{Namespace: namespace, Name: m.Pod}, pod); client.IgnoreNotFound(err) != nil {
-		return m, fmt.Errorf("reading pod %s: %w", m.Pod, err)
+	if _, err := kube.Find(ctx, c, client.ObjectKey{Namespace: namespace, Name: m.Pod}, pod, "pod "+m.Pod); err != nil {
+		return m, err
 	}
 	m.Node, m.Ready = pod.Spec.NodeName, kube.PodReady(pod)
-	if err := c.Get(ctx, client.ObjectKey{Namespace: namespace, Name: dbpair.MemberName(name)}, l); err != nil {
-		if apierrors.IsNotFound(err) {
-			return m, nil
-		}
-		return m, fmt.Errorf("reading the report of %s: %w", name, err)
+	found, err := kube.Find(ctx, c, client.ObjectKey{Namespace: namespace, Name: dbpair.MemberName(name)}, l, "the report of "+name)
+	if !found {
+		return m, err
 	}
-	var err error
 	m.State, err = dbpair.ReadMember(l)
 	return m, err
 }

@@ -167,8 +167,8 @@ func (p Proposal) diff(ctx context.Context, c client.Client, live *unstructured.
 // RunningOperatorImage returns what the operator considers its own image; "" without an operator.
 func RunningOperatorImage(ctx context.Context, c client.Reader) (string, error) {
 	d := &appsv1.Deployment{}
-	if err := c.Get(ctx, client.ObjectKey{Namespace: DefaultNamespace, Name: OperatorName}, d); client.IgnoreNotFound(err) != nil {
-		return "", fmt.Errorf("reading the operator's Deployment: %w", err)
+	if _, err := kube.Find(ctx, c, client.ObjectKey{Namespace: DefaultNamespace, Name: OperatorName}, d, "the operator's Deployment"); err != nil {
+		return "", err
 	}
 	for _, container := range d.Spec.Template.Spec.Containers {
 		for _, e := range container.Env {

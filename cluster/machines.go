@@ -243,11 +243,12 @@ func BootstrapData(ctx context.Context, c client.Client, key client.ObjectKey, f
 		return "", err
 	}
 	s := &corev1.Secret{}
-	err = c.Get(ctx, client.ObjectKey{Namespace: key.Namespace, Name: m.BootstrapSecret()}, s)
-	if client.IgnoreNotFound(err) != nil {
-		return "", fmt.Errorf("reading Secret %s: %w", m.BootstrapSecret(), err)
+	key.Name = m.BootstrapSecret()
+	found, err := kube.Find(ctx, c, key, s, "Secret "+key.Name)
+	if err != nil {
+		return "", err
 	}
-	if err != nil || !metav1.IsControlledBy(s, m) {
+	if !found || !metav1.IsControlledBy(s, m) {
 		cause := "the operator has not created them yet"
 		if is := meta.FindStatusCondition(m.Status.Conditions, v1alpha1.ConditionBootstrapDataReady); is != nil && is.Message != "" {
 			cause = is.Message

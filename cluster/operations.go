@@ -74,11 +74,8 @@ func LogOf(ctx context.Context, c client.Client, o *Operation) (string, error) {
 		return v.OperationLog(ctx, client.ObjectKeyFromObject(o))
 	}
 	cm := &corev1.ConfigMap{}
-	err := c.Get(ctx, client.ObjectKey{Namespace: o.Namespace, Name: operation.LogName(o.Name)}, cm)
-	if client.IgnoreNotFound(err) != nil {
-		return "", fmt.Errorf("reading the log of operation %s: %w", o.Name, err)
-	}
-	return cm.Data[operation.LogKey], nil
+	_, err := kube.Find(ctx, c, client.ObjectKey{Namespace: o.Namespace, Name: operation.LogName(o.Name)}, cm, "the log of operation "+o.Name)
+	return cm.Data[operation.LogKey], err
 }
 
 // Control pauses, cancels or resumes ("") an operation. It reports whether anything changed.

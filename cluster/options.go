@@ -8,7 +8,6 @@ import (
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
@@ -150,12 +149,8 @@ func object(kind, namespace, name string, content map[string]any) *unstructured.
 func LoadSettings(ctx context.Context, c client.Client, namespace string) (Options, error) {
 	o := Options{Name: DefaultName, Namespace: namespace}
 	cm := &corev1.ConfigMap{}
-	err := c.Get(ctx, client.ObjectKey{Namespace: namespace, Name: SettingsName}, cm)
-	if apierrors.IsNotFound(err) {
-		return o, nil
-	}
-	if err != nil {
-		return o, fmt.Errorf("reading the settings of the cloud: %w", err)
+	if found, err := kube.Find(ctx, c, client.ObjectKey{Namespace: namespace, Name: SettingsName}, cm, "the settings of the cloud"); !found {
+		return o, err
 	}
 	if err := yaml.UnmarshalStrict([]byte(cm.Data[settingsKey]), &o); err != nil {
 		return o, fmt.Errorf("reading the settings of the cloud in ConfigMap %s/%s: %w", namespace, SettingsName, err)

@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/kube"
 	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/internal/options"
 	"yunion.io/x/ocadm/operatorctl/catalog"
@@ -55,12 +56,12 @@ const hidden = "***"
 // service.
 func ServiceOptions(ctx context.Context, c client.Client, cloud client.ObjectKey, component string, stored map[string]any) ([]ServiceOption, error) {
 	cm := configMap(cloud, component)
-	err := c.Get(ctx, client.ObjectKeyFromObject(cm), cm)
-	if apierrors.IsNotFound(err) {
-		return serviceOptions(component, cm, stored, nil), nil
-	}
+	found, err := kube.Find(ctx, c, client.ObjectKeyFromObject(cm), cm, fmt.Sprintf("the options of %q", component))
 	if err != nil {
-		return nil, fmt.Errorf("reading the options of %q: %w", component, err)
+		return nil, err
+	}
+	if !found {
+		return serviceOptions(component, cm, stored, nil), nil
 	}
 	problems, err := check(ctx, c, cloud, component, cm, cm.Data)
 	return serviceOptions(component, cm, stored, problems), err

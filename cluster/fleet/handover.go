@@ -116,11 +116,9 @@ func (n *node) add(ctx context.Context, k client.Client, report workflow.Reporte
 	}
 	m := n.resource()
 	live := &v1alpha1.OnecloudMachine{}
-	err = k.Get(ctx, client.ObjectKeyFromObject(m), live)
-	if client.IgnoreNotFound(err) != nil {
-		return fmt.Errorf("reading machine %s: %w", m.Name, err)
-	}
-	if err == nil {
+	if found, err := kube.Find(ctx, k, client.ObjectKeyFromObject(m), live, "machine "+m.Name); err != nil {
+		return err
+	} else if found {
 		n.object = live
 		return n.update(ctx, k, m, report)
 	}

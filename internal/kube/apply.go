@@ -172,6 +172,15 @@ func applyOne(ctx context.Context, c client.Client, manager string, o *unstructu
 	return change, nil
 }
 
+// Find reads an object that need not exist, and reports whether it does. what names the object in an error.
+func Find(ctx context.Context, c client.Reader, key client.ObjectKey, o client.Object, what string) (found bool, err error) {
+	err = c.Get(ctx, key, o)
+	if client.IgnoreNotFound(err) != nil {
+		return false, fmt.Errorf("reading %s: %w", what, err)
+	}
+	return err == nil, nil
+}
+
 // Live returns an object as it is in the cluster, nil if it, or its kind, does not exist.
 func Live(ctx context.Context, c client.Reader, o *unstructured.Unstructured) (*unstructured.Unstructured, error) {
 	live := &unstructured.Unstructured{}

@@ -231,9 +231,8 @@ func Login(ctx context.Context, c client.Reader, namespace string, server v1alph
 // History returns the records of the backups of the cloud in a namespace, the latest first.
 func History(ctx context.Context, c client.Reader, namespace string) (backup.History, error) {
 	cm := &corev1.ConfigMap{}
-	err := c.Get(ctx, client.ObjectKey{Namespace: namespace, Name: backup.HistoryName}, cm)
-	if client.IgnoreNotFound(err) != nil {
-		return nil, fmt.Errorf("reading the history of backups: %w", err)
+	if _, err := kube.Find(ctx, c, client.ObjectKey{Namespace: namespace, Name: backup.HistoryName}, cm, "the history of backups"); err != nil {
+		return nil, err
 	}
 	return backup.ParseHistory(cm.Data[backup.HistoryKey])
 }

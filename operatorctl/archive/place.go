@@ -197,9 +197,6 @@ func Passwords(ctx context.Context, c client.Client, manager string, u *unstruct
 // CredentialsID returns the ID of a cloud, "" if there is no such cloud.
 func CredentialsID(ctx context.Context, c client.Reader, key client.ObjectKey) (string, error) {
 	s := &corev1.Secret{}
-	err := c.Get(ctx, client.ObjectKey{Namespace: key.Namespace, Name: secrets.CredentialsSecret(key.Name)}, s)
-	if client.IgnoreNotFound(err) != nil {
-		return "", fmt.Errorf("reading the passwords of cloud %s: %w", key, err)
-	}
-	return string(s.Data[component.CloudID]), nil
+	_, err := kube.Find(ctx, c, client.ObjectKey{Namespace: key.Namespace, Name: secrets.CredentialsSecret(key.Name)}, s, "the passwords of cloud "+key.String())
+	return string(s.Data[component.CloudID]), err
 }

@@ -23,6 +23,7 @@ import (
 
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/kube"
 	"yunion.io/x/ocadm/operatorctl/operation"
 )
 
@@ -71,19 +72,16 @@ func (c *Bootstrap) share(ctx context.Context, m *v1alpha1.OnecloudMachine, clou
 		return k, err
 	}
 	stored := &corev1.Secret{}
-	err = c.Direct.Get(ctx, client.ObjectKey{Namespace: metav1.NamespaceSystem, Name: storedAuthorities}, stored)
-	if client.IgnoreNotFound(err) != nil {
-		return k, fmt.Errorf("reading the stored authorities of the cluster: %w", err)
-	}
-	if err == nil && fits(stored.Data["ca.crt"], k.key) {
-		return k, nil
+	key := client.ObjectKey{Namespace: metav1.NamespaceSystem, Name: storedAuthorities}
+	if found, err := kube.Find(ctx, c.Direct, key, stored, "the stored authorities of the cluster"); err != nil || found && fits(stored.Data["ca.crt"], k.key) {
+		return k, err
 	}
 	job := shareJob(cloud, k, c.Image)
 	switch err := c.Client.Create(ctx, job, client.FieldOwner(v1alpha1.ManagerOperator)); {
 	case apierrors.IsAlreadyExists(err):
 		live := &batchv1.Job{}
-		if err := c.Client.Get(ctx, client.ObjectKeyFromObject(job), live); client.IgnoreNotFound(err) != nil {
-			return k, fmt.Errorf("reading Job %s: %w", job.Name, err)
+		if _, err := kube.Find(ctx, c.Client, client.ObjectKeyFromObject(job), live, "Job "+job.Name); err != nil {
+			return k, err
 		}
 		if _, failed := operation.Ended(live); failed != "" {
 			return k, fmt.Errorf("storing the authorities of the cluster: Job %s failed: %s; the operator retries automatically", job.Name, failed)
@@ -97,12 +95,11 @@ func (c *Bootstrap) share(ctx context.Context, m *v1alpha1.OnecloudMachine, clou
 // presentKey returns the operator's key. It creates one if there is none, or if it expires soon.
 func (c *Bootstrap) presentKey(ctx context.Context, namespace string) (sharedKey, error) {
 	s := &corev1.Secret{}
-	err := c.Direct.Get(ctx, client.ObjectKey{Namespace: namespace, Name: keySecret}, s)
-	if client.IgnoreNotFound(err) != nil {
-		return sharedKey{}, fmt.Errorf("reading the certificate key: %w", err)
+	if _, err := kube.Find(ctx, c.Direct, client.ObjectKey{Namespace: namespace, Name: keySecret}, s, "the certificate key"); err != nil {
+		return sharedKey{}, err
 	}
 	k := sharedKey{key: string(s.Data[certificateKey]), expires: expires(s)}
-	if err == nil && k.key != "" && time.Until(k.expires) > tokenMargin {
+	if k.key != "" && time.Until(k.expires) > tokenMargin {
 		return k, nil
 	}
 	if joins, err := c.joins(ctx, namespace); err != nil || joins && k.key != "" && time.Until(k.expires) > 0 { // the node may not have downloaded the CAs yet

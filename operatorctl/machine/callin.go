@@ -18,6 +18,7 @@ import (
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/internal/callin"
 	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/kube"
 	"yunion.io/x/ocadm/internal/ssh"
 )
 
@@ -56,12 +57,9 @@ func (c *Bootstrap) listen(ctx context.Context, m *v1alpha1.OnecloudMachine, tok
 // heard reads a machine's report from the cache.
 func (c *Infrastructure) heard(ctx context.Context, m *v1alpha1.OnecloudMachine) (callin.Report, error) {
 	cm := &corev1.ConfigMap{}
-	err := c.Client.Get(ctx, client.ObjectKey{Namespace: m.Namespace, Name: m.CallIn()}, cm)
-	if client.IgnoreNotFound(err) != nil {
-		return callin.Report{}, fmt.Errorf("reading the report of machine %s: %w", m.Name, err)
-	}
-	if err != nil || !metav1.IsControlledBy(cm, m) {
-		return callin.Report{}, nil //nolint:nilerr // it has not reported
+	found, err := kube.Find(ctx, c.Client, client.ObjectKey{Namespace: m.Namespace, Name: m.CallIn()}, cm, "the report of machine "+m.Name)
+	if !found || !metav1.IsControlledBy(cm, m) {
+		return callin.Report{}, err // it has not reported
 	}
 	return callin.Read(cm.Data), nil
 }

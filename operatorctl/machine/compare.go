@@ -18,6 +18,7 @@ import (
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/internal/exec"
 	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/kube"
 	"yunion.io/x/ocadm/internal/probe"
 	"yunion.io/x/ocadm/internal/ssh"
 	"yunion.io/x/ocadm/internal/workflow"
@@ -33,8 +34,8 @@ func (w work) jobOfAll(ctx context.Context, op *v1alpha1.OnecloudOperation) (ope
 	j := operation.Job{Account: AccountOfWork, Network: true}
 	for _, name := range compared(op) {
 		m := &v1alpha1.OnecloudMachine{}
-		if err := w.Direct.Get(ctx, client.ObjectKey{Namespace: op.Namespace, Name: name}, m); client.IgnoreNotFound(err) != nil {
-			return j, fmt.Errorf("reading machine %s: %w", name, err)
+		if _, err := kube.Find(ctx, w.Direct, client.ObjectKey{Namespace: op.Namespace, Name: name}, m, "machine "+name); err != nil {
+			return j, err
 		}
 		if err := w.addLogins(ctx, &j, m); len(finding.Of(err)) > 0 {
 			continue // its Secret is not for logins, so it cannot be queried; the comparison reports that

@@ -152,11 +152,10 @@ func conflicts(err error) error {
 func (c *Infrastructure) gather(ctx context.Context, m *v1alpha1.OnecloudMachine) (facts, error) {
 	f := facts{machine: m, now: time.Now()}
 	cloud := &v1alpha1.OnecloudCluster{}
-	switch err := c.Client.Get(ctx, client.ObjectKey{Namespace: m.Namespace, Name: m.Spec.Cloud}, cloud); {
-	case err == nil:
+	if found, err := kube.Find(ctx, c.Client, client.ObjectKey{Namespace: m.Namespace, Name: m.Spec.Cloud}, cloud, "the cloud"); err != nil {
+		return f, err
+	} else if found {
 		f.cloud = cloud
-	case !apierrors.IsNotFound(err):
-		return f, fmt.Errorf("reading the cloud: %w", err)
 	}
 	var all v1alpha1.OnecloudMachineList
 	if err := c.Client.List(ctx, &all, client.UnsafeDisableDeepCopy); err != nil {
@@ -175,11 +174,10 @@ func (c *Infrastructure) gather(ctx context.Context, m *v1alpha1.OnecloudMachine
 		}
 	}
 	node := &corev1.Node{}
-	switch err := c.Client.Get(ctx, client.ObjectKey{Name: m.Name}, node); {
-	case err == nil:
+	if found, err := kube.Find(ctx, c.Client, client.ObjectKey{Name: m.Name}, node, "node "+m.Name); err != nil {
+		return f, err
+	} else if found {
 		f.node, f.left = node, Left(node)
-	case !apierrors.IsNotFound(err):
-		return f, fmt.Errorf("reading node %s: %w", m.Name, err)
 	}
 	var err error
 	if f.operations, f.former, err = operationsOn(ctx, c.Client, m); err != nil {
@@ -244,11 +242,8 @@ func operationsOn(ctx context.Context, c client.Reader, m *v1alpha1.OnecloudMach
 // usable reports whether a machine has valid bootstrap data.
 func usable(ctx context.Context, c client.Reader, m *v1alpha1.OnecloudMachine, operations []*v1alpha1.OnecloudOperation) (bool, error) {
 	s := &corev1.Secret{}
-	switch err := c.Get(ctx, client.ObjectKey{Namespace: m.Namespace, Name: m.BootstrapSecret()}, s); {
-	case apierrors.IsNotFound(err):
-		return false, nil
-	case err != nil:
-		return false, fmt.Errorf("reading the bootstrap data: %w", err)
+	if found, err := kube.Find(ctx, c, client.ObjectKey{Namespace: m.Namespace, Name: m.BootstrapSecret()}, s, "the bootstrap data"); !found {
+		return false, err
 	}
 	fits := !m.ControlPlane() || !meta.IsStatusConditionFalse(m.Status.Conditions, v1alpha1.ConditionBootstrapDataReady) // otherwise its key does not fit
 	return fits && belongs(s, m) && expires(s).After(time.Now()) && accepted(s, refusal(operations)), nil

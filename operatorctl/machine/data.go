@@ -16,7 +16,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	corev1ac "k8s.io/client-go/applyconfigurations/core/v1"
@@ -88,11 +87,10 @@ func (c *Bootstrap) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resul
 		return ctrl.Result{}, client.IgnoreNotFound(err) // Kubernetes deletes the data with it
 	}
 	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: m.Namespace, Name: m.BootstrapSecret()}}
-	err := c.Client.Get(ctx, client.ObjectKeyFromObject(secret), secret)
-	if client.IgnoreNotFound(err) != nil {
-		return ctrl.Result{}, fmt.Errorf("reading the bootstrap data: %w", err)
+	there, err := kube.Find(ctx, c.Client, client.ObjectKeyFromObject(secret), secret, "the bootstrap data")
+	if err != nil {
+		return ctrl.Result{}, err
 	}
-	there := err == nil
 	operations, _, err := operationsOn(ctx, c.Client, m)
 	if err != nil {
 		return ctrl.Result{}, err
@@ -105,8 +103,8 @@ func (c *Bootstrap) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resul
 		return ctrl.Result{}, nil
 	}
 	cloud := &v1alpha1.OnecloudCluster{}
-	if err := c.Client.Get(ctx, client.ObjectKey{Namespace: m.Namespace, Name: m.Spec.Cloud}, cloud); client.IgnoreNotFound(err) != nil {
-		return ctrl.Result{}, fmt.Errorf("reading cloud %s: %w", m.Spec.Cloud, err)
+	if _, err := kube.Find(ctx, c.Client, client.ObjectKey{Namespace: m.Namespace, Name: m.Spec.Cloud}, cloud, "cloud "+m.Spec.Cloud); err != nil {
+		return ctrl.Result{}, err
 	}
 	var key sharedKey
 	if m.ControlPlane() {
@@ -303,10 +301,9 @@ type clusterConfiguration struct {
 func readClusterConfiguration(ctx context.Context, c client.Reader) (clusterConfiguration, error) {
 	var k clusterConfiguration
 	config := &corev1.ConfigMap{}
-	switch err := c.Get(ctx, client.ObjectKey{Namespace: metav1.NamespaceSystem, Name: "kubeadm-config"}, config); {
-	case apierrors.IsNotFound(err): // join finds it by itself
-	case err != nil:
-		return k, fmt.Errorf("reading the cluster's configuration: %w", err)
+	key := client.ObjectKey{Namespace: metav1.NamespaceSystem, Name: "kubeadm-config"}
+	if found, err := kube.Find(ctx, c, key, config, "the cluster's configuration"); !found { // join finds it by itself
+		return k, err
 	}
 	if err := yaml.Unmarshal([]byte(config.Data["ClusterConfiguration"]), &k); err != nil {
 		return k, fmt.Errorf("reading the cluster's configuration: %w", err)
@@ -317,11 +314,9 @@ func readClusterConfiguration(ctx context.Context, c client.Reader) (clusterConf
 // repository returns the repository of all images, "" if init was given none.
 func repository(ctx context.Context, c client.Reader, m *v1alpha1.OnecloudMachine) (string, error) {
 	cm := &corev1.ConfigMap{}
-	if err := c.Get(ctx, client.ObjectKey{Namespace: m.Namespace, Name: bootstrap.SettingsName}, cm); err != nil {
-		if apierrors.IsNotFound(err) {
-			return "", nil
-		}
-		return "", fmt.Errorf("reading the settings of the cluster: %w", err)
+	key := client.ObjectKey{Namespace: m.Namespace, Name: bootstrap.SettingsName}
+	if found, err := kube.Find(ctx, c, key, cm, "the settings of the cluster"); !found {
+		return "", err
 	}
 	var settings struct {
 		ImageRepository string `json:"imageRepository"`

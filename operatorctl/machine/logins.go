@@ -15,6 +15,7 @@ import (
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/internal/dbpair"
 	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/kube"
 	"yunion.io/x/ocadm/operatorctl/archive"
 	"yunion.io/x/ocadm/operatorctl/operation"
 )
@@ -65,10 +66,8 @@ func (w work) loginOf(ctx context.Context, m *v1alpha1.OnecloudMachine, name str
 // readSecret reads a Secret, bypassing the cache. It is empty if there is none.
 func (w work) readSecret(ctx context.Context, namespace, name string) (*corev1.Secret, error) {
 	s := &corev1.Secret{}
-	if err := w.Direct.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, s); client.IgnoreNotFound(err) != nil {
-		return s, fmt.Errorf("reading Secret %s: %w", name, err)
-	}
-	return s, nil
+	_, err := kube.Find(ctx, w.Direct, client.ObjectKey{Namespace: namespace, Name: name}, s, "Secret "+name)
+	return s, err
 }
 
 // forLogin returns a finding if a Secret may not be used for the login to a machine. s is empty if there is none yet.

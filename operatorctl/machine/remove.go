@@ -29,12 +29,8 @@ const drainTimeout = 15 * time.Minute
 // nodeOf returns the Node of a machine, nil if it has none.
 func nodeOf(ctx context.Context, c client.Reader, m *v1alpha1.OnecloudMachine) (*corev1.Node, error) {
 	n := &corev1.Node{}
-	err := c.Get(ctx, client.ObjectKey{Name: m.Name}, n)
-	if client.IgnoreNotFound(err) != nil {
-		return nil, fmt.Errorf("reading node %s: %w", m.Name, err)
-	}
-	if err != nil || !joined(n, m) {
-		return nil, nil //nolint:nilnil,nilerr // there is none
+	if found, err := kube.Find(ctx, c, client.ObjectKey{Name: m.Name}, n, "node "+m.Name); !found || !joined(n, m) {
+		return nil, err
 	}
 	return n, nil
 }
@@ -239,11 +235,11 @@ func (w work) clean(ctx context.Context, m *v1alpha1.OnecloudMachine, c *ssh.Con
 	}
 	mine := resets(m, n)
 	if !mine && is.surely(m.Name, w.Authority) {
-		err := w.Direct.Get(ctx, client.ObjectKey{Name: m.Name}, &corev1.Node{})
-		if client.IgnoreNotFound(err) != nil {
-			return fmt.Errorf("reading Node %s: %w", m.Name, err)
+		found, err := kube.Find(ctx, w.Direct, client.ObjectKey{Name: m.Name}, &corev1.Node{}, "Node "+m.Name)
+		if err != nil {
+			return err
 		}
-		mine = err != nil // there is no Node of this name at all
+		mine = !found // there is no Node of this name at all
 	}
 	if !mine {
 		report.Info("the machine has not started to join at %s: only the files that were sent there are removed", place(m))

@@ -70,11 +70,9 @@ func (k *Keeper) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, 
 func (k *Keeper) see(ctx context.Context, cloud *v1alpha1.OnecloudCluster) (s seen, kept bool, err error) {
 	s = seen{now: time.Now(), cloud: cloud, looks: map[string]*batchv1.Job{}}
 	cm := &corev1.ConfigMap{}
-	if err := k.Client.Get(ctx, client.ObjectKey{Namespace: cloud.Namespace, Name: certreport.ConfigMap}, cm); err != nil {
-		if apierrors.IsNotFound(err) {
-			return s, false, nil
-		}
-		return s, false, fmt.Errorf("reading the certificate reports: %w", err)
+	kept, err = kube.Find(ctx, k.Client, client.ObjectKey{Namespace: cloud.Namespace, Name: certreport.ConfigMap}, cm, "the certificate reports")
+	if !kept {
+		return s, false, err
 	}
 	s.reports = certreport.All(cm.Data)
 	if s.nodes, s.ready, err = controlPlane(ctx, k.Client); err != nil {

@@ -48,14 +48,14 @@ type turn struct {
 // turns returns the nodes with certificates to renew, and those among them that are not Ready.
 func turns(ctx context.Context, r *operation.Run) (due []turn, away []string, err error) {
 	cm := &corev1.ConfigMap{}
-	err = r.Client.Get(ctx, client.ObjectKey{Namespace: r.Operation.Namespace, Name: certreport.ConfigMap}, cm)
-	if apierrors.IsNotFound(err) {
+	found, err := kube.Find(ctx, r.Client, client.ObjectKey{Namespace: r.Operation.Namespace, Name: certreport.ConfigMap}, cm, "the certificate reports")
+	if err != nil {
+		return nil, nil, err
+	}
+	if !found {
 		return nil, nil, finding.New("OCA-4407", "The operator does not manage the certificates of this cluster",
 			fmt.Sprintf("there is no ConfigMap %s/%s, which ocadm creates in clusters that it installs", r.Operation.Namespace, certreport.ConfigMap),
 			"on each control-plane node: ocadm certs renew; in a cluster that ocadm installed: ocadm init phase operator, then try again")
-	}
-	if err != nil {
-		return nil, nil, fmt.Errorf("reading the certificate reports: %w", err)
 	}
 	reports := certreport.All(cm.Data)
 	nodes, ready, err := controlPlane(ctx, r.Client)

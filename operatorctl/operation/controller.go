@@ -11,7 +11,6 @@ import (
 	"slices"
 	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -19,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/event"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/internal/kube"
 )
 
 // Settings define how operations move clouds.
@@ -138,11 +138,8 @@ func (c *Controller) read(ctx context.Context, key client.ObjectKey) ([]*v1alpha
 		return nil, nil, err
 	}
 	cloud := &v1alpha1.OnecloudCluster{}
-	switch err := c.Client.Get(ctx, key, cloud); {
-	case apierrors.IsNotFound(err):
-		return all, nil, nil
-	case err != nil:
-		return nil, nil, fmt.Errorf("reading the cloud: %w", err)
+	if found, err := kube.Find(ctx, c.Client, key, cloud, "the cloud"); !found {
+		return all, nil, err
 	}
 	return all, cloud, nil
 }

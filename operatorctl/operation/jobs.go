@@ -16,6 +16,7 @@ import (
 
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/kube"
 )
 
 type jobs struct{ *store }
@@ -31,11 +32,10 @@ func (j *jobs) follow(ctx context.Context, o *v1alpha1.OnecloudOperation, cloud 
 		return j.start(ctx, o, cloud, action)
 	}
 	job := &batchv1.Job{}
-	err := j.Client.Get(ctx, client.ObjectKeyFromObject(o), job)
-	if client.IgnoreNotFound(err) != nil {
-		return fmt.Errorf("reading the Job of operation %s: %w", o.Name, err)
+	there, err := kube.Find(ctx, j.Client, client.ObjectKeyFromObject(o), job, "the Job of operation "+o.Name)
+	if err != nil {
+		return err
 	}
-	there := err == nil
 	if there && !metav1.IsControlledBy(job, o) {
 		return j.end(ctx, o, ending{v1alpha1.OperationFailed, "another Job has the name of the operation"})
 	}

@@ -4,17 +4,16 @@ package operation
 
 import (
 	"context"
-	"fmt"
 
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/kube"
 )
 
 // An operation with action Backup and no place requests the scheduled backup of the cloud now. The operator makes its Job from the template of the
@@ -67,11 +66,8 @@ func (j *jobs) backupNow(ctx context.Context, o *v1alpha1.OnecloudOperation, clo
 			"ocadm operator namespace add "+o.Namespace+", then try again; or ocadm cluster backup create --to PLACE")
 	}
 	schedule := &batchv1.CronJob{}
-	switch err := j.Client.Get(ctx, scheduleOf(o), schedule); {
-	case apierrors.IsNotFound(err):
-		return nil, nil //nolint:nilnil // the schedule was enabled a moment ago
-	case err != nil:
-		return nil, fmt.Errorf("reading the schedule of backups: %w", err)
+	if found, err := kube.Find(ctx, j.Client, scheduleOf(o), schedule, "the schedule of backups"); !found {
+		return nil, err // the schedule was enabled a moment ago
 	}
 	return jobNow(o, schedule, a), nil
 }

@@ -10,11 +10,11 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/kube"
 	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/operatorctl/release"
 )
@@ -99,12 +99,11 @@ func kept(ctx context.Context, c client.Reader, cloud *v1alpha1.OnecloudCluster,
 // ReadRelease returns a release of a cloud, or a finding if it is not kept.
 func ReadRelease(ctx context.Context, c client.Reader, cloud client.ObjectKey, revision int) (*release.Release, error) {
 	secret := &corev1.Secret{}
-	err := c.Get(ctx, client.ObjectKey{Namespace: cloud.Namespace, Name: release.SecretName(cloud.Name, revision)}, secret)
-	switch {
-	case apierrors.IsNotFound(err):
+	key := client.ObjectKey{Namespace: cloud.Namespace, Name: release.SecretName(cloud.Name, revision)}
+	if found, err := kube.Find(ctx, c, key, secret, fmt.Sprintf("release %d", revision)); err != nil {
+		return nil, err
+	} else if !found {
 		return nil, finding.New("OCA-7020", fmt.Sprintf("Cloud %s has no release %d", cloud, revision), "it never existed, or is no longer kept", "ocadm cluster history")
-	case err != nil:
-		return nil, fmt.Errorf("reading release %d: %w", revision, err)
 	}
 	return release.Decode(secret)
 }

@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/internal/kube"
 	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/operatorctl/adopt"
 	"yunion.io/x/ocadm/operatorctl/component"
@@ -27,10 +28,10 @@ func (r reader) gatherSecrets(ctx context.Context, m *cloud, s *State) error {
 	s.Secrets.credentials = s.Live.secret(secrets.CredentialsSecret(name))
 	if missing := wantedCredentials(*s).Missing(s.Secrets.credentials); len(missing) > 1 || len(missing) == 1 && missing[0] != component.CloudID {
 		cm := &corev1.ConfigMap{}
-		err := r.direct.Get(ctx, client.ObjectKey{Namespace: s.Cloud.Namespace, Name: name + "-" + adopt.ClusterConfig}, cm)
-		if client.IgnoreNotFound(err) != nil {
-			return fmt.Errorf("reading the earlier operator's passwords: %w", err)
-		} else if err == nil {
+		key := client.ObjectKey{Namespace: s.Cloud.Namespace, Name: name + "-" + adopt.ClusterConfig}
+		if found, err := kube.Find(ctx, r.direct, key, cm, "the earlier operator's passwords"); err != nil {
+			return err
+		} else if found {
 			s.Secrets.record = cm
 		}
 	}

@@ -40,12 +40,8 @@ const (
 // findPair returns nil if the embedded database has no replica.
 func findPair(ctx context.Context, c client.Reader, cfg *config.Config) (*Pair, error) {
 	s := &corev1.Secret{ObjectMeta: named(cfg.Cloud.Namespace, dbpair.SecretName)}
-	err := c.Get(ctx, client.ObjectKeyFromObject(s), s)
-	if apierrors.IsNotFound(err) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("reading Secret %s/%s: %w", s.Namespace, s.Name, err)
+	if found, err := kube.Find(ctx, c, client.ObjectKeyFromObject(s), s, "Secret "+s.Namespace+"/"+s.Name); !found {
+		return nil, err
 	}
 	if pw := string(s.Data[keyPassword]); !plain(pw) {
 		return nil, fmt.Errorf("reading Secret %s/%s: %s is empty or has characters other than letters, digits and -_.", s.Namespace, s.Name, keyPassword)
@@ -89,18 +85,15 @@ func AddReplica(ctx context.Context, c client.WithWatch, namespace, image string
 
 // recordOf returns the record for a pair without one: that of a new pair or, if the Lease was deleted, one that names the pod labelled as the primary.
 func recordOf(ctx context.Context, c client.Client, namespace string) (dbpair.Record, error) {
-	err := c.Get(ctx, client.ObjectKey{Namespace: namespace, Name: dbpair.SecretName}, &corev1.Secret{})
-	if apierrors.IsNotFound(err) {
-		return dbpair.Record{Primary: dbpair.First}, nil
-	}
-	if err != nil {
-		return dbpair.Record{}, fmt.Errorf("reading Secret %s/%s: %w", namespace, dbpair.SecretName, err)
+	key := client.ObjectKey{Namespace: namespace, Name: dbpair.SecretName}
+	if found, err := kube.Find(ctx, c, key, &corev1.Secret{}, "Secret "+key.String()); !found {
+		return dbpair.Record{Primary: dbpair.First}, err
 	}
 	for _, server := range dbpair.Servers() {
 		pod := &corev1.Pod{}
-		err := c.Get(ctx, client.ObjectKey{Namespace: namespace, Name: dbpair.PodName(server)}, pod)
-		if client.IgnoreNotFound(err) != nil {
-			return dbpair.Record{}, fmt.Errorf("reading pod %s: %w", dbpair.PodName(server), err)
+		key.Name = dbpair.PodName(server)
+		if _, err := kube.Find(ctx, c, key, pod, "pod "+key.Name); err != nil {
+			return dbpair.Record{}, err
 		}
 		if pod.Labels[dbpair.RoleLabel] == dbpair.RolePrimary {
 			return dbpair.Record{Primary: server, Term: 1}, nil

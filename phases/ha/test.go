@@ -263,14 +263,7 @@ func other(ctx context.Context, t *Test) (string, error) {
 
 // left reports whether a killed test left a pod.
 func (t *Test) left(ctx context.Context) (bool, error) {
-	err := t.K.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, &corev1.Pod{})
-	if apierrors.IsNotFound(err) {
-		return false, nil
-	}
-	if err != nil {
-		return false, fmt.Errorf("looking for an earlier test: %w", err)
-	}
-	return true, nil
+	return kube.Find(ctx, t.K, client.ObjectKey{Namespace: namespace, Name: name}, &corev1.Pod{}, "the pod of an earlier test")
 }
 
 // clean removes what is left of a test. The fault ends with its pod.

@@ -89,8 +89,8 @@ func GatherCluster(ctx context.Context, h *Host) (*Cluster, error) {
 // Stored reads what an earlier run stored in the cluster.
 func (k *Cluster) Stored(ctx context.Context, h *Host, c client.Client) (err error) {
 	pull := &corev1.Secret{}
-	if err := c.Get(ctx, client.ObjectKey{Namespace: cluster.DefaultNamespace, Name: cluster.PullSecret}, pull); client.IgnoreNotFound(err) != nil {
-		return fmt.Errorf("reading the registry credentials: %w", err)
+	if _, err := kube.Find(ctx, c, client.ObjectKey{Namespace: cluster.DefaultNamespace, Name: cluster.PullSecret}, pull, "the registry credentials"); err != nil {
+		return err
 	}
 	k.RegistryAuth = string(pull.Data[corev1.DockerConfigJsonKey])
 	k.Settings, err = StoredSettings(ctx, h, c)
@@ -102,8 +102,8 @@ func StoredSettings(ctx context.Context, h *Host, c client.Client) (s cluster.Op
 	namespaces := []string{cmp.Or(h.Config.Cloud.Namespace, cluster.DefaultNamespace)}
 	if !h.Config.Gives("cloud.namespace") {
 		d := &appsv1.Deployment{}
-		if err := c.Get(ctx, client.ObjectKey{Namespace: cluster.DefaultNamespace, Name: cluster.OperatorName}, d); client.IgnoreNotFound(err) != nil {
-			return s, fmt.Errorf("reading the namespaces of the operator: %w", err)
+		if _, err := kube.Find(ctx, c, client.ObjectKey{Namespace: cluster.DefaultNamespace, Name: cluster.OperatorName}, d, "the namespaces of the operator"); err != nil {
+			return s, err
 		}
 		namespaces = append(namespaces, cluster.WatchedBy(d)...)
 	}

@@ -52,12 +52,8 @@ func Watched(ctx context.Context, c client.Client) ([]string, error) {
 // installed returns the Deployment of the operator, nil if it does not exist.
 func installed(ctx context.Context, c client.Client) (*appsv1.Deployment, error) {
 	d := deployment()
-	err := c.Get(ctx, client.ObjectKeyFromObject(d), d)
-	if apierrors.IsNotFound(err) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("reading the Deployment of the operator: %w", err)
+	if found, err := kube.Find(ctx, c, client.ObjectKeyFromObject(d), d, "the Deployment of the operator"); !found {
+		return nil, err
 	}
 	return d, nil
 }

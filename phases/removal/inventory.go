@@ -82,12 +82,10 @@ func databaseServer(claim string) string {
 // otherDatabase returns the role of the other server of the embedded database. A database with one copy has no record.
 func otherDatabase(ctx context.Context, k client.Client, namespace, server string) (role string, err error) {
 	var l coordinationv1.Lease
-	err = k.Get(ctx, client.ObjectKey{Namespace: namespace, Name: dbpair.RecordName}, &l)
+	found, err := kube.Find(ctx, k, client.ObjectKey{Namespace: namespace, Name: dbpair.RecordName}, &l, "which server of the database is the primary")
 	switch {
-	case apierrors.IsNotFound(err):
-		return "", nil
-	case err != nil:
-		return "", fmt.Errorf("determining the primary of the database: %w", err)
+	case !found:
+		return "", err
 	case dbpair.ReadRecord(&l).Primary == server:
 		return dbpair.RoleReplica, nil
 	}

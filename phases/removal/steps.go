@@ -13,7 +13,6 @@ import (
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -249,11 +248,8 @@ func peerStep() Step {
 // gone reports whether the Node from the start of the command no longer exists.
 func (j *Job) gone(ctx context.Context) (bool, error) {
 	var n corev1.Node
-	err := j.K.Get(ctx, client.ObjectKey{Name: j.Is.Node}, &n)
-	if apierrors.IsNotFound(err) {
-		return true, nil
-	}
-	return n.UID != j.Is.uid, err
+	found, err := kube.Find(ctx, j.K, client.ObjectKey{Name: j.Is.Node}, &n, "node "+j.Is.Node)
+	return err == nil && (!found || n.UID != j.Is.uid), err
 }
 
 func nodeStep() Step {

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -61,12 +60,9 @@ func deleteVolume(ctx context.Context, k client.WithWatch, v Volume, r workflow.
 func deleteClaim(ctx context.Context, k client.WithWatch, v Volume, r workflow.Reporter) error {
 	namespace, name, _ := strings.Cut(v.Claim, "/")
 	var claim corev1.PersistentVolumeClaim
-	err := k.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, &claim)
-	if apierrors.IsNotFound(err) || err == nil && claim.Spec.VolumeName != v.Name {
-		return nil // it is now bound to another volume
-	}
-	if err != nil {
-		return fmt.Errorf("reading claim %s: %w", v.Claim, err)
+	found, err := kube.Find(ctx, k, client.ObjectKey{Namespace: namespace, Name: name}, &claim, "claim "+v.Claim)
+	if !found || claim.Spec.VolumeName != v.Name {
+		return err // it is now bound to another volume
 	}
 	if err := k.Delete(ctx, &claim, client.Preconditions{UID: &claim.UID}); client.IgnoreNotFound(err) != nil {
 		return fmt.Errorf("deleting claim %s: %w", v.Claim, err)

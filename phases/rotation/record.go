@@ -224,12 +224,9 @@ func toData(rec Record, m material) (map[string][]byte, error) {
 // load reads the record, which is nil without a rotation.
 func load(ctx context.Context, c client.Reader) (*corev1.Secret, *Record, material, error) {
 	s := &corev1.Secret{}
-	err := c.Get(ctx, client.ObjectKey{Namespace: metav1.NamespaceSystem, Name: secretName}, s)
-	if apierrors.IsNotFound(err) {
-		return nil, nil, material{}, nil
-	}
-	if err != nil {
-		return nil, nil, material{}, fmt.Errorf("reading the record of the rotation: %w", err)
+	found, err := kube.Find(ctx, c, client.ObjectKey{Namespace: metav1.NamespaceSystem, Name: secretName}, s, "the record of the rotation")
+	if !found {
+		return nil, nil, material{}, err
 	}
 	rec, m, err := fromData(s.Data)
 	if err == nil && !slices.Contains(order, rec.Stage) { // it would pass for the last one, in which the old CAs are no longer trusted

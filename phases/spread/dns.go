@@ -13,7 +13,6 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -46,12 +45,9 @@ func readDNS(ctx context.Context, k client.Reader) (copies, error) {
 // read returns the copies of a Deployment. It is ours if its selector is exactly these labels, and nothing else manages it.
 func read(ctx context.Context, k client.Reader, key client.ObjectKey, selector map[string]string) (copies, error) {
 	var d appsv1.Deployment
-	err := k.Get(ctx, key, &d)
-	if apierrors.IsNotFound(err) {
-		return copies{}, nil
-	}
-	if err != nil {
-		return copies{}, fmt.Errorf("reading Deployment %s: %w", key.Name, err)
+	found, err := kube.Find(ctx, k, key, &d, "Deployment "+key.Name)
+	if !found {
+		return copies{}, err
 	}
 	out := copies{replicas: ptr.Deref(d.Spec.Replicas, 1)}
 	out.ours = d.Spec.Selector != nil && len(d.Spec.Selector.MatchExpressions) == 0 && maps.Equal(d.Spec.Selector.MatchLabels, selector) &&

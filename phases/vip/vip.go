@@ -21,6 +21,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/kube"
 	"yunion.io/x/ocadm/internal/vip"
 	"yunion.io/x/ocadm/internal/workflow"
 	"yunion.io/x/ocadm/phases/host"
@@ -176,12 +177,9 @@ func StorePhase(after ...string) host.Phase {
 // Load reads the settings from the cluster; found is false if it has no virtual address.
 func Load(ctx context.Context, k client.Client) (s vip.Settings, found bool, err error) {
 	var secret corev1.Secret
-	err = k.Get(ctx, client.ObjectKey{Namespace: vip.SecretNamespace, Name: vip.SecretName}, &secret)
-	if apierrors.IsNotFound(err) {
-		return vip.Settings{}, false, nil
-	}
-	if err != nil {
-		return vip.Settings{}, false, fmt.Errorf("reading Secret %s: %w", vip.SecretName, err)
+	found, err = kube.Find(ctx, k, client.ObjectKey{Namespace: vip.SecretNamespace, Name: vip.SecretName}, &secret, "Secret "+vip.SecretName)
+	if !found {
+		return vip.Settings{}, false, err
 	}
 	s, err = vip.Parse(secret.Data)
 	return s, err == nil, err
