@@ -11,6 +11,9 @@ import (
 	"fmt"
 	"slices"
 
+	certutil "k8s.io/client-go/util/cert"
+	"k8s.io/client-go/util/keyutil"
+
 	"yunion.io/x/ocadm/internal/lists"
 )
 
@@ -37,55 +40,24 @@ func EncodeCerts(certs ...*x509.Certificate) []byte {
 
 // ParseCerts parses all certificates of a PEM file, which must have at least one. It skips other blocks.
 func ParseCerts(data []byte) ([]*x509.Certificate, error) {
-	var out []*x509.Certificate
-	for {
-		var b *pem.Block
-		if b, data = pem.Decode(data); b == nil {
-			break
-		}
-		if b.Type != "CERTIFICATE" {
-			continue
-		}
-		c, err := x509.ParseCertificate(b.Bytes)
-		if err != nil {
-			return nil, fmt.Errorf("parsing certificate %d: %w", len(out)+1, err)
-		}
-		out = append(out, c)
+	certs, err := certutil.ParseCertsPEM(data)
+	if err != nil {
+		return nil, fmt.Errorf("parsing certificates: %w", err)
 	}
-	if len(out) == 0 {
-		return nil, errors.New("parsing certificates: no PEM block CERTIFICATE found")
-	}
-	return out, nil
+	return certs, nil
 }
 
 // ParseKey parses a private key: PKCS #1, SEC 1 or PKCS #8.
 func ParseKey(data []byte) (crypto.Signer, error) {
-	for {
-		var b *pem.Block
-		if b, data = pem.Decode(data); b == nil {
-			return nil, errors.New("parsing the private key: no PEM block with a private key found")
-		}
-		switch b.Type {
-		case "RSA PRIVATE KEY":
-			return signer(x509.ParsePKCS1PrivateKey(b.Bytes))
-		case "EC PRIVATE KEY":
-			return signer(x509.ParseECPrivateKey(b.Bytes))
-		case "PRIVATE KEY":
-			return signer(x509.ParsePKCS8PrivateKey(b.Bytes))
-		}
-	}
-}
-
-// signer never includes the parser's error text, which may quote key material.
-func signer[K any](k K, err error) (crypto.Signer, error) {
+	key, err := keyutil.ParsePrivateKeyPEM(data)
 	if err != nil {
-		return nil, errors.New("parsing the private key: it is malformed")
+		return nil, errors.New("parsing the private key: there is no usable one in PEM") // the parser's error might quote it
 	}
-	s, ok := any(k).(crypto.Signer)
+	signer, ok := key.(crypto.Signer)
 	if !ok {
-		return nil, fmt.Errorf("parsing the private key: %T cannot sign", k)
+		return nil, fmt.Errorf("parsing the private key: %T cannot sign", key)
 	}
-	return s, nil
+	return signer, nil
 }
 
 // ParsePair parses a certificate (the first of the file) and its key, and verifies that they belong together.
