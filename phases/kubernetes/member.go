@@ -8,8 +8,6 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
-	"io"
-	"net/http"
 	"net/url"
 	"path/filepath"
 	"strings"
@@ -19,6 +17,7 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	kubeadmv1beta4 "k8s.io/kubernetes/cmd/kubeadm/app/apis/kubeadm/v1beta4"
 
+	"yunion.io/x/ocadm/internal/fetch"
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/phases/config"
 	"yunion.io/x/ocadm/phases/host"
@@ -94,7 +93,7 @@ func readDiscoveryFile(ctx context.Context, file string) (f discoveryFile, err e
 	var kc *clientcmdapi.Config
 	if strings.HasPrefix(file, "https://") { // like kubeadm
 		var raw []byte
-		if raw, err = download(ctx, file); err == nil {
+		if raw, err = (fetch.Fetcher{Attempts: 1, Stall: discoveryTimeout}).Document(ctx, file, maxAnswer); err == nil {
 			kc, err = clientcmd.Load(raw)
 		}
 	} else if kc, err = clientcmd.LoadFromFile(file); err == nil {
@@ -123,24 +122,6 @@ func beside(file, name string) string {
 		return name
 	}
 	return filepath.Join(filepath.Dir(file), name)
-}
-
-func download(ctx context.Context, address string) ([]byte, error) {
-	ctx, cancel := context.WithTimeout(ctx, discoveryTimeout)
-	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
-	if err != nil {
-		return nil, err
-	}
-	res, err := http.DefaultClient.Do(req)
-	if err != nil {
-		return nil, err
-	}
-	defer res.Body.Close()
-	if res.StatusCode != http.StatusOK {
-		return nil, fmt.Errorf("it answered %s", res.Status)
-	}
-	return io.ReadAll(io.LimitReader(res.Body, maxAnswer))
 }
 
 // member uses the credentials in the file, else the token.

@@ -4,7 +4,6 @@ package kubernetes
 
 import (
 	"crypto/tls"
-	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
@@ -60,11 +59,6 @@ func TestMemberByDiscoveryFile(t *testing.T) {
 	// From a URL, which kubeadm accepts too. This server's certificate is from an unknown CA.
 	if _, err := DiscoveredEndpoint(t.Context(), s.URL); len(finding.Of(err)) != 1 || finding.Of(err)[0].Code != "OCA-0305" {
 		t.Errorf("by an address: %v", err)
-	}
-	plain := httptest.NewServer(http.NotFoundHandler())
-	defer plain.Close()
-	if _, err := download(t.Context(), plain.URL); err == nil {
-		t.Error("a file that is not there was downloaded")
 	}
 	for name, file := range map[string]string{
 		"absent": filepath.Join(dir, "none"), "no kubeconfig": put("text", "{"), "no cluster": put("empty", "kind: Config\n"),
