@@ -17,6 +17,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"yunion.io/x/ocadm/internal/bundle"
+	"yunion.io/x/ocadm/internal/fetch"
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/internal/ui"
@@ -124,9 +125,12 @@ func (a *app) extract(ctx context.Context, b *bundle.Bundle, to string, names []
 		return nil
 	}
 	err = a.withProgress("extract", func(report func(done, total int64)) error {
-		return extractTo(dir, imagesFile, 0o644, func(w io.Writer) error {
-			return b.WriteImages(ctx, &reporting{w: w, total: b.ImagesSize(images), report: report}, images)
-		})
+		written, size := int64(0), b.ImagesSize(images)
+		count := func(n int64) {
+			written += n
+			report(min(written, size), size)
+		}
+		return extractTo(dir, imagesFile, 0o644, func(w io.Writer) error { return b.WriteImages(ctx, fetch.Writer(w, count), images) })
 	})
 	if err != nil {
 		return cannotExtract(to, err)
@@ -186,19 +190,4 @@ func cannotExtract(dir string, err error) error {
 		return err
 	}
 	return finding.Errorf("OCA-2328", "The content of the bundle cannot be written to "+dir, "name a directory that you can write to, on a disk with enough space", "%w", err)
-}
-
-// reporting counts the bytes written.
-type reporting struct {
-	w           io.Writer
-	done, total int64
-	report      func(done, total int64)
-}
-
-func (r *reporting) Write(p []byte) (int, error) {
-	n, err := r.w.Write(p)
-	if r.done += int64(n); r.report != nil {
-		r.report(min(r.done, r.total), r.total)
-	}
-	return n, err
 }

@@ -151,7 +151,7 @@ func newImagePush(a *app) *cobra.Command {
 // withProgress shows on a terminal how many bytes an action has processed.
 func (a *app) withProgress(name string, do func(report func(done, total int64)) error) error {
 	if !ui.IsTerminal(a.Err) {
-		return do(nil)
+		return do(func(int64, int64) {})
 	}
 	r := ui.New(a.Err, ui.Options{})
 	defer r.Close()

@@ -16,6 +16,7 @@ import (
 	"sync"
 	"time"
 
+	"yunion.io/x/ocadm/internal/fetch"
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/internal/ssh"
 	"yunion.io/x/ocadm/internal/workflow"
@@ -133,7 +134,11 @@ func (n *node) send(ctx context.Context, c *ssh.Conn, s *sender, name string, re
 		defer file.Close()
 		in = file
 	}
-	counted := &counter{in: in, report: func(done int64) { report.Progress(done, total, "B") }}
+	var done int64
+	counted := fetch.Reader(ctx, in, func(n int64) {
+		done += n
+		report.Progress(done, total, "B")
+	})
 	r, err = c.Feed(ctx, bootstrap.ReceiveScript, []string{name, s.digest, form}, counted, nil)
 	switch {
 	case err != nil:
@@ -143,17 +148,4 @@ func (n *node) send(ctx context.Context, c *ssh.Conn, s *sender, name string, re
 			"check that /root of the machine is writable and has enough space")
 	}
 	return true, nil
-}
-
-type counter struct {
-	in     io.Reader
-	done   int64
-	report func(int64)
-}
-
-func (c *counter) Read(p []byte) (int, error) {
-	n, err := c.in.Read(p)
-	c.done += int64(n)
-	c.report(c.done)
-	return n, err
 }

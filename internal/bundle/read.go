@@ -33,14 +33,12 @@ func (b *Bundle) Verify(ctx context.Context, progress func(done, total int64)) e
 		total += e.size
 	}
 	var mu sync.Mutex
-	count := writerFunc(func(p []byte) (int, error) {
+	count := fetch.Writer(io.Discard, func(n int64) {
 		mu.Lock()
 		defer mu.Unlock()
-		done += int64(len(p))
-		if progress != nil {
+		if done += n; progress != nil {
 			progress(done, total)
 		}
-		return len(p), nil
 	})
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(runtime.GOMAXPROCS(0))
@@ -49,10 +47,6 @@ func (b *Bundle) Verify(ctx context.Context, progress func(done, total int64)) e
 	}
 	return g.Wait()
 }
-
-type writerFunc func([]byte) (int, error)
-
-func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
 
 // copyBlob copies a blob and returns an error at the end if its digest is wrong.
 func (b *Bundle) copyBlob(ctx context.Context, w io.Writer, h v1.Hash) error {

@@ -288,6 +288,15 @@ func becauseOf(ctx context.Context, cause, err error) error {
 	return err
 }
 
+// Writer returns a writer to w that counts bytes.
+func Writer(w io.Writer, count func(int64)) io.Writer {
+	return writerFunc(func(p []byte) (int, error) {
+		n, err := w.Write(p)
+		count(int64(n))
+		return n, err
+	})
+}
+
 // Reader returns a reader of r that ends with ctx and counts bytes; count may be nil.
 func Reader(ctx context.Context, r io.Reader, count func(int64)) io.Reader {
 	return counted{ctx, r, count}

@@ -13,6 +13,7 @@ import (
 
 	"yunion.io/x/ocadm/internal/bundle"
 	"yunion.io/x/ocadm/internal/exec"
+	"yunion.io/x/ocadm/internal/fetch"
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/internal/ownimage"
@@ -228,7 +229,7 @@ func importImages(ctx context.Context, h *host.Host, r workflow.Reporter, total 
 	var done atomic.Int64
 	written := make(chan error, 1)
 	go func() {
-		err := write(progressWriter{pw, func(n int) { r.Progress(min(done.Add(int64(n)), total), total, "B") }})
+		err := write(fetch.Writer(pw, func(n int64) { r.Progress(min(done.Add(n), total), total, "B") }))
 		pw.CloseWithError(err)
 		written <- err
 	}()
@@ -248,17 +249,6 @@ func importImages(ctx context.Context, h *host.Host, r workflow.Reporter, total 
 		return nil
 	}
 	return werr
-}
-
-type progressWriter struct {
-	w     io.Writer
-	count func(int)
-}
-
-func (p progressWriter) Write(b []byte) (int, error) {
-	n, err := p.w.Write(b)
-	p.count(n)
-	return n, err
 }
 
 // undoImages removes the imported images from a containerd that stays.
