@@ -19,7 +19,6 @@ import (
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/klauspost/compress/zstd"
-	"golang.org/x/sync/errgroup"
 
 	"yunion.io/x/ocadm/internal/fetch"
 	"yunion.io/x/ocadm/internal/lists"
@@ -40,12 +39,7 @@ func (b *Bundle) Verify(ctx context.Context, progress func(done, total int64)) e
 			progress(done, total)
 		}
 	})
-	g, ctx := errgroup.WithContext(ctx)
-	g.SetLimit(runtime.GOMAXPROCS(0))
-	for _, h := range digests {
-		g.Go(func() error { return b.copyBlob(ctx, count, h) })
-	}
-	return g.Wait()
+	return lists.Each(ctx, digests, runtime.GOMAXPROCS(0), func(ctx context.Context, h v1.Hash) error { return b.copyBlob(ctx, count, h) })
 }
 
 // copyBlob copies a blob and returns an error at the end if its digest is wrong.

@@ -12,8 +12,6 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"golang.org/x/sync/errgroup"
-
 	"yunion.io/x/ocadm/internal/lists"
 )
 
@@ -121,7 +119,7 @@ func (m *standardMaker) makePolicies(ctx context.Context, want []Policy) (err er
 	if m.policies, err = m.known(ctx, "policies"); err != nil {
 		return err
 	}
-	return each(ctx, missing(want, m.policies, func(p Policy) string { return p.Name }), func(ctx context.Context, p Policy) error {
+	return lists.Each(ctx, missing(want, m.policies, func(p Policy) string { return p.Name }), standardParallel, func(ctx context.Context, p Policy) error {
 		return m.create(ctx, policies, p.Name, p.fields(), m.policies)
 	})
 }
@@ -130,7 +128,7 @@ func (m *standardMaker) makeRoles(ctx context.Context, want []Role) (err error) 
 	if m.roles, err = m.known(ctx, "roles"); err != nil {
 		return err
 	}
-	return each(ctx, missing(want, m.roles, func(r Role) string { return r.Name }), func(ctx context.Context, r Role) error {
+	return lists.Each(ctx, missing(want, m.roles, func(r Role) string { return r.Name }), standardParallel, func(ctx context.Context, r Role) error {
 		return m.create(ctx, roles, r.Name, map[string]any{"name": r.Name, "description": unfinished, "is_public": r.Public}, m.roles)
 	})
 }
@@ -138,7 +136,7 @@ func (m *standardMaker) makeRoles(ctx context.Context, want []Role) (err error) 
 // finishRoles gives the roles that are now complete their final description.
 func (m *standardMaker) finishRoles(ctx context.Context, want []Role) error {
 	partial := slices.DeleteFunc(slices.Clone(want), func(r Role) bool { return !m.partial[r.Name] })
-	return each(ctx, partial, func(ctx context.Context, r Role) error {
+	return lists.Each(ctx, partial, standardParallel, func(ctx context.Context, r Role) error {
 		op := fmt.Sprintf("describing role %q", r.Name)
 		_, err := write[ref](ctx, m.c, http.MethodPut, op, join(m.c.o.AuthURL, "roles", m.roles[r.Name]), "role",
 			map[string]any{"description": cmp.Or(r.Description, r.Name)})
@@ -182,7 +180,7 @@ func (m *standardMaker) bind(ctx context.Context, want Standard) error {
 			}
 		}
 	}
-	return each(ctx, due, func(ctx context.Context, b binding) error {
+	return lists.Each(ctx, due, standardParallel, func(ctx context.Context, b binding) error {
 		op := fmt.Sprintf("giving role %q the policy %q", b.role, b.policy)
 		_, err := write[roleRecord](ctx, m.c, http.MethodPost, op, join(m.c.o.AuthURL, "roles", b.role, "add-policy"), "role",
 			map[string]any{"project_id": b.project, "policy_id": b.policy})
@@ -191,19 +189,4 @@ func (m *standardMaker) bind(ctx context.Context, want Standard) error {
 		}
 		return err
 	})
-}
-
-// each calls do for every item, a few concurrently; it stops at the first error.
-func each[T any](ctx context.Context, items []T, do func(context.Context, T) error) error {
-	g, ctx := errgroup.WithContext(ctx)
-	g.SetLimit(standardParallel)
-	for _, x := range items {
-		g.Go(func() error {
-			if ctx.Err() != nil {
-				return ctx.Err()
-			}
-			return do(ctx, x)
-		})
-	}
-	return g.Wait()
 }

@@ -4,6 +4,7 @@
 package lists
 
 import (
+	"context"
 	"fmt"
 	"slices"
 
@@ -31,6 +32,16 @@ func Parallel[S ~[]E, E, T any](all S, limit int, f func(int, E) T) []T {
 	}
 	_ = g.Wait() // the functions return nil
 	return out
+}
+
+// Each calls f for each element, up to limit at the same time. The first error ends the context of the other calls, and is returned.
+func Each[S ~[]E, E any](ctx context.Context, all S, limit int, f func(context.Context, E) error) error {
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(limit)
+	for _, e := range all {
+		g.Go(func() error { return f(ctx, e) })
+	}
+	return g.Wait()
 }
 
 // Pick returns f of those elements for which it also returns true.

@@ -3,9 +3,12 @@
 package lists_test
 
 import (
+	"context"
+	"errors"
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"yunion.io/x/ocadm/internal/lists"
@@ -63,5 +66,24 @@ func TestLists(t *testing.T) {
 	}
 	if lists.Map(all[:0], strconv.Itoa) != nil || lists.Filter(all, func(int) bool { return false }) != nil {
 		t.Error("no elements are not nil")
+	}
+}
+
+func TestEachEndsAtTheFirstError(t *testing.T) {
+	bad := errors.New("bad")
+	var ended atomic.Int32
+	err := lists.Each(t.Context(), []int{1, 2, 3}, 3, func(ctx context.Context, n int) error {
+		if n == 2 {
+			return bad
+		}
+		<-ctx.Done()
+		ended.Add(1)
+		return ctx.Err()
+	})
+	if !errors.Is(err, bad) || ended.Load() != 2 {
+		t.Errorf("%v; %d others ended", err, ended.Load())
+	}
+	if err := lists.Each(t.Context(), []int{}, 1, func(context.Context, int) error { return bad }); err != nil {
+		t.Error(err)
 	}
 }

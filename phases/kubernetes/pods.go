@@ -9,10 +9,8 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"time"
 
-	"golang.org/x/sync/errgroup"
 	"google.golang.org/grpc"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
@@ -52,24 +50,16 @@ func removePods(ctx context.Context, h *host.Host, r workflow.Reporter) error {
 	if err := EndKeepalived(ctx, h); err != nil {
 		r.Info("keepalived could not be stopped, and may leave the virtual address of the control plane on this machine (ip address): %v", err)
 	}
-	var n atomic.Int64
-	var g errgroup.Group
-	g.SetLimit(criParallel)
-	for _, p := range list.GetItems() {
-		g.Go(func() error {
-			err := removePod(ctx, runtime, p.GetId())
-			if err != nil {
-				return fmt.Errorf("removing pod %s/%s: %w", p.GetMetadata().GetNamespace(), p.GetMetadata().GetName(), err)
-			}
-			n.Add(1)
-			return nil
-		})
+	errs := lists.Parallel(list.GetItems(), criParallel, func(_ int, p *cri.PodSandbox) error {
+		if err := removePod(ctx, runtime, p.GetId()); err != nil {
+			return fmt.Errorf("removing pod %s/%s: %w", p.GetMetadata().GetNamespace(), p.GetMetadata().GetName(), err)
+		}
+		return nil
+	})
+	if n := lists.Count(errs, func(err error) bool { return err == nil }); n > 0 {
+		r.Changed("removed %s", lists.Counted(n, "pod"))
 	}
-	err = g.Wait()
-	if n.Load() > 0 {
-		r.Changed("removed %s", lists.Counted(n.Load(), "pod"))
-	}
-	return err
+	return errors.Join(errs...)
 }
 
 // Keepalived is the name of package vip's container, which holds the control plane's virtual address.

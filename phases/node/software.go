@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"golang.org/x/mod/semver"
-	"golang.org/x/sync/errgroup"
 
 	"yunion.io/x/ocadm/internal/fetch"
 	"yunion.io/x/ocadm/internal/finding"
@@ -147,14 +146,8 @@ func (p programSet) install(ctx context.Context, h *host.Host, r workflow.Report
 		Done: func(n int64) { r.Progress(done.Add(n), total.Load(), "B") },
 		More: func(n int64) { total.Add(n) },
 	}
-	g, ctx := errgroup.WithContext(ctx)
-	g.SetLimit(max(2, runtime.GOMAXPROCS(0)))
-	for _, i := range todo {
-		g.Go(func() error {
-			return i.install(ctx, h, r, counts)
-		})
-	}
-	if err := g.Wait(); err != nil || h.Source() == nil {
+	install := func(ctx context.Context, i piece) error { return i.install(ctx, h, r, counts) }
+	if err := lists.Each(ctx, todo, max(2, runtime.GOMAXPROCS(0)), install); err != nil || h.Source() == nil {
 		return err
 	}
 	return p.noteBundled(h)

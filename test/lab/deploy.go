@@ -11,10 +11,10 @@ import (
 	"os"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/sync/errgroup"
 
 	"yunion.io/x/ocadm/internal/bundle"
 	"yunion.io/x/ocadm/internal/images"
+	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/internal/ownimage"
 	"yunion.io/x/ocadm/test/lab/machine"
 )
@@ -70,15 +70,12 @@ func deploy(ctx context.Context, lab *machine.Lab, ocadm, repository string) err
 
 // distribute imports an image on every machine.
 func distribute(ctx context.Context, lab *machine.Lab, source bundle.ImageSource) error {
-	g, importing := errgroup.WithContext(ctx)
-	for _, n := range lab.Nodes() {
-		g.Go(func() error {
-			logf("importing %s on %s", source.Name, n.Name)
-			r, w := io.Pipe()
-			go func() { w.CloseWithError(bundle.WriteImage(importing, w, source)) }()
-			defer r.Close()
-			return n.Run(importing, machine.Streams{In: r, Err: os.Stderr}, "ctr", "-n", "k8s.io", "images", "import", "--local", "-")
-		})
-	}
-	return g.Wait()
+	nodes := lab.Nodes()
+	return lists.Each(ctx, nodes, len(nodes), func(ctx context.Context, n *machine.Node) error {
+		logf("importing %s on %s", source.Name, n.Name)
+		r, w := io.Pipe()
+		go func() { w.CloseWithError(bundle.WriteImage(ctx, w, source)) }()
+		defer r.Close()
+		return n.Run(ctx, machine.Streams{In: r, Err: os.Stderr}, "ctr", "-n", "k8s.io", "images", "import", "--local", "-")
+	})
 }
