@@ -38,7 +38,7 @@ func Machines(ctx context.Context, c client.Client, namespace, cloud string) ([]
 	out := slices.DeleteFunc(list.Items, func(m Machine) bool { return m.Spec.Cloud != cloud })
 	slices.SortFunc(out, func(a, b Machine) int { return strings.Compare(a.Name, b.Name) })
 	for i := range out {
-		plainMachine(&out[i])
+		plain(&out[i], v1alpha1.MachineKind)
 	}
 	return out, nil
 }
@@ -53,22 +53,12 @@ func MachineOf(ctx context.Context, c client.Client, key client.ObjectKey) (*Mac
 	if err != nil {
 		return nil, noMachines(fmt.Errorf("reading machine %s: %w", key, err))
 	}
-	plainMachine(m)
+	plain(m, v1alpha1.MachineKind)
 	return m, nil
 }
 
-func plainMachine(m *Machine) {
-	m.ManagedFields = nil
-	m.APIVersion, m.Kind = v1alpha1.GroupVersion.String(), v1alpha1.MachineKind
-}
-
 // noMachines explains that the cluster does not define machines.
-func noMachines(err error) error {
-	if !meta.IsNoMatchError(err) && !apierrors.IsNotFound(err) {
-		return err
-	}
-	return finding.Errorf("OCA-7610", "The operator of this cluster joins no machines", finding.InstallOperator, "%w", err)
-}
+func noMachines(err error) error { return undefined(err, "OCA-7610", "joins no machines") }
 
 // ReadMachines reads OnecloudMachines from YAML. The error names every invalid one, and none is returned then. namespace and cloud are defaults for
 // machines that omit them.
@@ -173,11 +163,8 @@ func MarkMachine(ctx context.Context, c client.Client, key client.ObjectKey, mar
 // RemoveMachine deletes a machine, and waits for the end if asked to. An abandoned machine is left untouched.
 func RemoveMachine(ctx context.Context, c client.WithWatch, key client.ObjectKey, abandon, wait bool, report func(string)) (bool, error) {
 	m := &Machine{}
-	if err := c.Get(ctx, key, m); err != nil {
-		if apierrors.IsNotFound(err) {
-			return false, nil
-		}
-		return false, noMachines(fmt.Errorf("reading machine %s: %w", key, err))
+	if found, err := kube.Find(ctx, c, key, m, "machine "+key.String()); !found {
+		return false, noMachines(err)
 	}
 	if only, err := machine.IsOnlyControlPlane(ctx, c, m); err != nil {
 		return false, err
@@ -201,12 +188,9 @@ func RemoveMachine(ctx context.Context, c client.WithWatch, key client.ObjectKey
 	if !wait {
 		return true, nil
 	}
-	err := kube.WaitFor(ctx, c, &Machine{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name}}, func(o client.Object) (bool, string) {
-		now, there := kube.As[Machine](o)
-		if !there {
-			return true, ""
-		}
-		return false, now.Status.Message
+	err := kube.WaitGone(ctx, c, &Machine{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name}}, func(o client.Object) string {
+		now, _ := kube.As[Machine](o)
+		return now.Status.Message
 	}, report)
 	if err != nil {
 		return true, finding.Errorf("OCA-7612", "Machine "+key.Name+" is not removed yet", "ocadm machine get "+key.Name+"; it continues by itself", "%w", err)
@@ -225,15 +209,22 @@ func unabandon(ctx context.Context, c client.Client, key client.ObjectKey) error
 // WaitMachine waits until done returns true for a machine, and returns the machine.
 func WaitMachine(ctx context.Context, c client.WithWatch, key client.ObjectKey, done func(v1alpha1.MachinePhase) bool, report func(why string)) (*Machine, error) {
 	var last *Machine
-	err := kube.WaitFor(ctx, c, &Machine{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name}}, func(o client.Object) (bool, string) {
-		m, there := kube.As[Machine](o)
-		if !there {
-			return false, "it does not exist"
-		}
+	err := waitMachine(ctx, c, key, func(m *Machine) (bool, string) {
 		last = m.DeepCopy()
 		return done(m.Status.Phase), strings.TrimSpace(string(m.Status.Phase) + " " + m.Status.Message)
 	}, report)
 	return last, err
+}
+
+// waitMachine waits until a machine exists and judge returns true for it.
+func waitMachine(ctx context.Context, c client.WithWatch, key client.ObjectKey, judge func(*Machine) (done bool, why string), report func(why string)) error {
+	return kube.WaitFor(ctx, c, &Machine{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name}}, func(o client.Object) (bool, string) {
+		m, there := kube.As[Machine](o)
+		if !there {
+			return false, "it does not exist"
+		}
+		return judge(m)
+	}, report)
 }
 
 // BootstrapData returns the data with which a machine joins, in a format of package bootstrap. It contains a secret.
@@ -269,11 +260,7 @@ func Precheck(ctx context.Context, c client.WithWatch, cloud client.ObjectKey, n
 		if _, err := MachineOf(ctx, c, key); err != nil {
 			return nil, err
 		}
-		err := kube.WaitFor(ctx, c, &Machine{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: name}}, func(o client.Object) (bool, string) {
-			m, there := kube.As[Machine](o)
-			if !there {
-				return false, "it does not exist"
-			}
+		err := waitMachine(ctx, c, key, func(m *Machine) (bool, string) {
 			is := meta.FindStatusCondition(m.Status.Conditions, v1alpha1.ConditionBootstrapDataReady)
 			if is == nil {
 				return false, "waiting for its bootstrap data"

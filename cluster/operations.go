@@ -30,12 +30,12 @@ type Operation = v1alpha1.OnecloudOperation
 func Operations(ctx context.Context, c client.Client, namespace, cloud string) ([]Operation, error) {
 	var list v1alpha1.OnecloudOperationList
 	if err := c.List(ctx, &list, client.InNamespace(namespace)); err != nil {
-		return nil, undefined(fmt.Errorf("listing the operations in namespace %s: %w", namespace, err))
+		return nil, noOperations(fmt.Errorf("listing the operations in namespace %s: %w", namespace, err))
 	}
 	out := slices.DeleteFunc(list.Items, func(o Operation) bool { return cloud != "" && o.Spec.Cloud != cloud })
 	slices.SortFunc(out, func(a, b Operation) int { return operation.InTurn(&b, &a) })
 	for i := range out {
-		plain(&out[i])
+		plain(&out[i], v1alpha1.OperationKind)
 	}
 	return out, nil
 }
@@ -48,24 +48,27 @@ func OperationOf(ctx context.Context, c client.Client, key client.ObjectKey) (*O
 		return nil, finding.Errorf("OCA-7054", fmt.Sprintf("There is no operation %s", key.Name), "ocadm operation list", "%w", err)
 	}
 	if err != nil {
-		return nil, undefined(fmt.Errorf("reading operation %s: %w", key, err))
+		return nil, noOperations(fmt.Errorf("reading operation %s: %w", key, err))
 	}
-	plain(o)
+	plain(o, v1alpha1.OperationKind)
 	return o, nil
 }
 
 // plain removes fields that are of no use to a reader, and sets the kind.
-func plain(o *Operation) {
-	o.ManagedFields = nil
-	o.APIVersion, o.Kind = v1alpha1.GroupVersion.String(), v1alpha1.OperationKind
+func plain(o client.Object, kind string) {
+	o.SetManagedFields(nil)
+	o.GetObjectKind().SetGroupVersionKind(v1alpha1.GroupVersion.WithKind(kind))
 }
 
-// undefined explains that the cluster does not define operations.
-func undefined(err error) error {
+// noOperations explains that the cluster does not define operations.
+func noOperations(err error) error { return undefined(err, "OCA-7055", "runs no operations") }
+
+// undefined returns a finding if the cluster does not define the kind that a request was for. does says what its operator does not do.
+func undefined(err error, code, does string) error {
 	if !meta.IsNoMatchError(err) && !apierrors.IsNotFound(err) {
 		return err
 	}
-	return finding.Errorf("OCA-7055", "The operator of this cluster runs no operations", finding.InstallOperator, "%w", err)
+	return finding.Errorf(code, "The operator of this cluster "+does, finding.InstallOperator, "%w", err)
 }
 
 // LogOf returns the log of an operation, one JSON event per line.
@@ -121,7 +124,7 @@ func Operate(ctx context.Context, c client.Client, o *Operation) error {
 	o.GenerateName = operation.Prefix(o.Spec.Action)
 	o.Labels = map[string]string{v1alpha1.LabelOperationCloud: o.Spec.Cloud}
 	if err := c.Create(ctx, o, client.FieldOwner(kube.FieldManager)); err != nil {
-		return undefined(fmt.Errorf("creating an operation: %w", err))
+		return noOperations(fmt.Errorf("creating an operation: %w", err))
 	}
 	return nil
 }
@@ -185,7 +188,7 @@ func followUntil(ctx context.Context, c client.WithWatch, key client.ObjectKey, 
 			stop(errGone)
 			return false, errGone.Error()
 		}
-		plain(now)
+		plain(now, v1alpha1.OperationKind)
 		last = now
 		report(now)
 		return end(now), string(now.Status.Phase)
