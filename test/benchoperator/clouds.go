@@ -23,6 +23,7 @@ import (
 	"yunion.io/x/ocadm/operatorctl/catalog"
 	"yunion.io/x/ocadm/operatorctl/component"
 	"yunion.io/x/ocadm/test/env"
+	"yunion.io/x/ocadm/test/integration/harness"
 	"yunion.io/x/ocadm/test/mariadb"
 )
 
@@ -79,21 +80,19 @@ func (b *bench) newCloud(e *env.Env) (*env.Env, *v1alpha1.OnecloudCluster) {
 	cr := e.Minimal()
 	cr.Spec.DeletionPolicy = v1alpha1.Delete
 	cr.Spec.MySQL.Host = fmt.Sprintf("127.1.%d.%d", b.serial/200, 1+b.serial%200)
-	tree, err := runtime.DefaultUnstructuredConverter.ToUnstructured(cr)
-	b.no(err)
-	for _, c := range catalog.All() {
-		if c.Service == nil || c.SpecKey == "" {
-			continue
-		}
-		for _, p := range c.Service.Ports {
-			if block, _, nested := strings.Cut(p.SpecKey, "."); nested {
-				b.no(unstructured.SetNestedField(tree, true, append([]string{"spec"}, strings.Split(c.SpecKey+"."+block+".internalOnly", ".")...)...))
+	return e, harness.Edited(cr, func(set func(v any, path ...string)) {
+		for _, c := range catalog.All() {
+			if c.Service == nil || c.SpecKey == "" {
+				continue
+			}
+			for _, p := range c.Service.Ports {
+				if block, _, nested := strings.Cut(p.SpecKey, "."); nested {
+					set(true, strings.Split(c.SpecKey+"."+block+".internalOnly", ".")...)
+				}
 			}
 		}
-	}
-	b.no(unstructured.SetNestedField(tree, int64(31000+b.serial%1000), "spec", "etcd", "clientNodePort"))
-	b.no(runtime.DefaultUnstructuredConverter.FromUnstructured(tree, cr))
-	return e, cr
+		set(int64(31000+b.serial%1000), "etcd", "clientNodePort")
+	})
 }
 
 // ownNames gives a cloud unique names for its databases and accounts, because many clouds share one server.

@@ -29,7 +29,7 @@ func Only(cr *v1alpha1.OnecloudCluster, keep ...string) *v1alpha1.OnecloudCluste
 			kept[c.SpecPath()[0]] = true
 		}
 	}
-	return edited(cr, func(set func(v any, path ...string)) {
+	return Edited(cr, func(set func(v any, path ...string)) {
 		for _, c := range catalog.All() {
 			switch at := c.SpecPath(); {
 			case c.OffByDefault && slices.Contains(keep, c.Name):
@@ -47,7 +47,7 @@ func Only(cr *v1alpha1.OnecloudCluster, keep ...string) *v1alpha1.OnecloudCluste
 
 // OtherPorts returns a cloud with all its node ports changed, numbered from the given one: two clouds in a cluster cannot share ports.
 func OtherPorts(cr *v1alpha1.OnecloudCluster, from int64) *v1alpha1.OnecloudCluster {
-	return edited(cr, func(set func(v any, path ...string)) {
+	return Edited(cr, func(set func(v any, path ...string)) {
 		for _, c := range catalog.All() {
 			for _, s := range c.Services() {
 				for _, p := range s.Ports {
@@ -61,8 +61,8 @@ func OtherPorts(cr *v1alpha1.OnecloudCluster, from int64) *v1alpha1.OnecloudClus
 	})
 }
 
-// edited returns a copy of a cloud with values set below spec.
-func edited(cr *v1alpha1.OnecloudCluster, edit func(set func(v any, path ...string))) *v1alpha1.OnecloudCluster {
+// Edited returns a copy of a cloud with values set below spec.
+func Edited(cr *v1alpha1.OnecloudCluster, edit func(set func(v any, path ...string))) *v1alpha1.OnecloudCluster {
 	m, err := runtime.DefaultUnstructuredConverter.ToUnstructured(cr)
 	if err != nil {
 		panic(err) // our own types always convert
