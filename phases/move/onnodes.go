@@ -3,6 +3,7 @@
 package move
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -121,9 +122,10 @@ func (m *Move) onNode(ctx context.Context, r workflow.Reporter, p Part, node str
 	if err := k.Create(ctx, pod); err != nil {
 		return fmt.Errorf("creating pod %s: %w", partPod, err)
 	}
-	why, err := nodepod.Await(ctx, k, partPod, waiting)
-	if err == nil && why != "" {
-		err = finding.New("OCA-4168", "Node "+node+" does not take part in the move of the virtual address", why, "correct the cause, then run the same command again")
+	said, failed, err := nodepod.Await(ctx, k, partPod, waiting)
+	if err == nil && failed != "" {
+		err = finding.New("OCA-4168", "Node "+node+" does not take part in the move of the virtual address", cmp.Or(said, failed),
+			"correct the cause, then run the same command again")
 	}
 	return errors.Join(err, nodepod.Delete(context.WithoutCancel(ctx), k, partPod, waiting))
 }

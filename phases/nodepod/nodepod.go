@@ -4,16 +4,19 @@
 package nodepod
 
 import (
+	"cmp"
 	"context"
 	"errors"
-	"fmt"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/kube"
 	"yunion.io/x/ocadm/internal/wait"
 )
 
@@ -52,21 +55,24 @@ func New(name, image, node string, life time.Duration, args ...string) *corev1.P
 	}
 }
 
-// Await waits until a pod has ended, and returns why it could not do its work, "" if it did. It calls waiting with what it waits for.
-func Await(ctx context.Context, k client.Client, name string, waiting func(why string)) (string, error) {
-	var why string
+// Await waits until a pod has ended, and returns its message, and why it could not do its work, "" if it did. It calls waiting with what it waits for.
+func Await(ctx context.Context, k client.Client, name string, waiting func(why string)) (said, failed string, err error) {
 	var lacks error
-	err := wait.Until(ctx, "pod "+name, interval, func(ctx context.Context) (bool, string, error) {
+	err = wait.Until(ctx, "pod "+name, interval, func(ctx context.Context) (bool, string, error) {
 		ctx, cancel := context.WithTimeout(ctx, askTimeout)
 		defer cancel()
 		var p corev1.Pod
-		if err := k.Get(ctx, client.ObjectKey{Namespace: Namespace, Name: name}, &p); err != nil {
+		there, err := kube.Find(ctx, k, client.ObjectKey{Namespace: Namespace, Name: name}, &p, "pod "+name)
+		if err != nil {
 			return false, "", err
 		}
-		why, lacks = stuck(&p), NoImage(&p)
-		return why != "" || lacks != nil || p.Status.Phase == corev1.PodSucceeded, "its pod on " + p.Spec.NodeName + " is " + string(p.Status.Phase), nil
+		said, failed, lacks = message(&p), stuck(&p), NoImage(&p)
+		if !there {
+			failed = "its pod was deleted"
+		}
+		return failed != "" || lacks != nil || p.Status.Phase == corev1.PodSucceeded, cmp.Or(kube.PodTrouble(&p), "its pod is running"), nil
 	}, waiting)
-	return why, errors.Join(err, lacks)
+	return said, failed, errors.Join(err, lacks)
 }
 
 // NoImage returns a finding if the pod's node cannot get ocadm's image. The kubelet would keep trying for as long as the pod lives.
@@ -84,29 +90,30 @@ func NoImage(p *corev1.Pod) error {
 	return nil
 }
 
-// Delete deletes a pod and waits until it is gone.
+// Delete deletes a pod and waits until it is gone. It repeats the request: an API server that restarts loses some.
 func Delete(ctx context.Context, k client.Client, name string, waiting func(why string)) error {
-	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: Namespace, Name: name}}
-	if err := client.IgnoreNotFound(k.Delete(ctx, p)); err != nil {
-		return fmt.Errorf("deleting pod %s: %w", name, err)
-	}
 	return wait.Until(ctx, "the end of pod "+name, interval, func(ctx context.Context) (bool, string, error) {
 		ctx, cancel := context.WithTimeout(ctx, askTimeout)
 		defer cancel()
-		err := k.Get(ctx, client.ObjectKeyFromObject(p), p)
-		return err != nil && client.IgnoreNotFound(err) == nil, "it has not ended", client.IgnoreNotFound(err)
+		err := k.Delete(ctx, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: Namespace, Name: name}})
+		return apierrors.IsNotFound(err), "its pod has not ended", client.IgnoreNotFound(err)
 	}, waiting)
+}
+
+// message returns what the program of a pod left when it ended.
+func message(p *corev1.Pod) string {
+	for _, c := range p.Status.ContainerStatuses {
+		if t := c.State.Terminated; t != nil {
+			return strings.TrimSpace(t.Message)
+		}
+	}
+	return ""
 }
 
 // stuck returns why a pod cannot do its work, "" if it still may.
 func stuck(p *corev1.Pod) string {
 	if p.Status.Phase == corev1.PodFailed {
-		for _, c := range p.Status.ContainerStatuses {
-			if t := c.State.Terminated; t != nil && t.Message != "" {
-				return t.Message
-			}
-		}
-		return "its pod failed: " + p.Status.Reason + " " + p.Status.Message
+		return strings.TrimSpace("its pod failed " + p.Status.Reason + " " + p.Status.Message)
 	}
 	for _, c := range p.Status.ContainerStatuses {
 		if w := c.State.Waiting; w != nil && w.Reason == "CreateContainerError" {

@@ -3,11 +3,16 @@
 package nodepod
 
 import (
+	"context"
+	"errors"
 	"strings"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"yunion.io/x/ocadm/internal/finding"
 )
@@ -24,8 +29,8 @@ func TestPod(t *testing.T) {
 	}
 	p.Status = corev1.PodStatus{Phase: corev1.PodFailed, ContainerStatuses: []corev1.ContainerStatus{{
 		State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{Message: "no systemd"}}}}}
-	if why := stuck(p); why != "no systemd" {
-		t.Error(why)
+	if why := stuck(p); why != "its pod failed" || message(p) != "no systemd" {
+		t.Errorf("%q, %q", why, message(p))
 	}
 	p.Status = corev1.PodStatus{ContainerStatuses: []corev1.ContainerStatus{{State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "ErrImagePull"}}}}}
 	p.Status.ContainerStatuses[0].State.Waiting.Message = "not found"
@@ -40,5 +45,26 @@ func TestPod(t *testing.T) {
 	p.Status.ContainerStatuses[0].State.Waiting.Reason = "ContainerCreating"
 	if err := NoImage(p); err != nil {
 		t.Error(err)
+	}
+}
+
+// A pod that someone deletes does not keep the command waiting. A deletion whose answer is lost is repeated.
+func TestDeleted(t *testing.T) {
+	lost := false
+	k := fake.NewClientBuilder().WithObjects(New("test", "example.org/ocadm:v1", "node2", time.Minute)).
+		WithInterceptorFuncs(interceptor.Funcs{Delete: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.DeleteOption) error {
+			if !lost {
+				lost = true
+				return errors.New("connection reset by peer")
+			}
+			return c.Delete(ctx, o, opts...)
+		}}).Build()
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	if err := Delete(ctx, k, "test", func(string) {}); err != nil {
+		t.Error(err)
+	}
+	if _, failed, err := Await(ctx, k, "test", func(string) {}); err != nil || failed != "its pod was deleted" {
+		t.Errorf("%q, %v", failed, err)
 	}
 }

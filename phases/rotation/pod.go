@@ -3,11 +3,9 @@
 package rotation
 
 import (
-	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
-	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -50,9 +48,9 @@ func pod(image string, m member, stage Stage, id string) *corev1.Pod {
 }
 
 // runPod runs the pod to its end and returns its report. It replaces a pod left by a killed command, which may have an older record.
-func runPod(ctx context.Context, c client.WithWatch, r workflow.Reporter, p *corev1.Pod) ([]string, error) {
-	node := "node " + p.Spec.NodeName
-	if err := removePod(ctx, c, r, p); err != nil {
+func runPod(ctx context.Context, c client.Client, r workflow.Reporter, p *corev1.Pod) ([]string, error) {
+	waiting := func(why string) { r.Waiting("node "+p.Spec.NodeName, why) }
+	if err := nodepod.Delete(ctx, c, p.Name, waiting); err != nil {
 		return nil, err
 	}
 	err := answered(ctx, func(ctx context.Context) error {
@@ -65,32 +63,8 @@ func runPod(ctx context.Context, c client.WithWatch, r workflow.Reporter, p *cor
 	if err != nil {
 		return nil, fmt.Errorf("creating pod %s: %w", p.Name, err)
 	}
-	var lacks error
-	failed, said := "", ""
-	err = kube.WaitFor(ctx, c, p.DeepCopy(), func(o client.Object) (bool, string) {
-		now, there := kube.As[corev1.Pod](o)
-		if !there {
-			failed = "its pod was deleted"
-			return true, ""
-		}
-		if lacks = nodepod.NoImage(now); lacks != nil {
-			return true, ""
-		}
-		for _, s := range now.Status.ContainerStatuses {
-			if t := s.State.Terminated; t != nil {
-				said = strings.TrimSpace(t.Message)
-			}
-		}
-		switch now.Status.Phase {
-		case corev1.PodSucceeded:
-			return true, ""
-		case corev1.PodFailed:
-			failed = strings.TrimSpace("its pod failed " + now.Status.Reason + " " + now.Status.Message)
-			return true, ""
-		}
-		return false, cmp.Or(kube.PodTrouble(now), "its pod is running")
-	}, func(why string) { r.Waiting(node, why) })
-	if err = errors.Join(err, lacks); err != nil {
+	said, failed, err := nodepod.Await(ctx, c, p.Name, waiting)
+	if err != nil {
 		return nil, err
 	}
 	if failed != "" {
@@ -105,16 +79,5 @@ func runPod(ctx context.Context, c client.WithWatch, r workflow.Reporter, p *cor
 	if err != nil {
 		return nil, err
 	}
-	return t.Left, removePod(ctx, c, r, p)
-}
-
-func removePod(ctx context.Context, c client.WithWatch, r workflow.Reporter, p *corev1.Pod) error {
-	if err := answered(ctx, func(ctx context.Context) error { return c.Delete(ctx, p.DeepCopy()) }); err != nil {
-		if client.IgnoreNotFound(err) == nil {
-			return nil
-		}
-		return fmt.Errorf("deleting pod %s: %w", p.Name, err)
-	}
-	return kube.WaitGone(ctx, c, p.DeepCopy(), func(client.Object) string { return "an earlier pod ends" },
-		func(why string) { r.Waiting("node "+p.Spec.NodeName, why) })
+	return t.Left, nodepod.Delete(ctx, c, p.Name, waiting)
 }

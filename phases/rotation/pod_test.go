@@ -29,7 +29,6 @@ func (silent) Waiting(string, string) {}
 // If a node cannot get the image, the step fails before its patience ends.
 func TestPodWithoutImage(t *testing.T) {
 	k := fake.NewClientBuilder().
-		WithIndex(&corev1.Pod{}, "metadata.name", func(o client.Object) []string { return []string{o.GetName()} }).
 		WithInterceptorFuncs(interceptor.Funcs{Create: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
 			if p, ok := o.(*corev1.Pod); ok {
 				p.Status = corev1.PodStatus{Phase: corev1.PodPending, ContainerStatuses: []corev1.ContainerStatus{{
