@@ -182,7 +182,7 @@ func TestEnsureUser(t *testing.T) {
 	}
 	svc := Account{Name: "glance", Password: "one", System: true}
 	other := Account{Name: "glance", Password: "two", System: true}
-	person := Account{Name: "glance", Password: "two", WebConsole: true}
+	person := Account{Name: "glance", Password: "two"}
 	runSteps(t, f, []step{
 		{"absent", nil, want(svc), []string{"POST /users"}},
 		{"same", nil, want(svc), nil},

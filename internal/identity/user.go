@@ -8,14 +8,12 @@ import (
 	"net/http"
 )
 
-// Account is the wanted state of a user. With zero flags it is a person's account that may not use the web console.
+// Account is the wanted state of a user, which may not use the web console.
 type Account struct {
 	Name     string
 	Password string
 	// System hides the account from user lists; service accounts are of this kind.
 	System bool
-	// WebConsole allows logging in at the web console.
-	WebConsole bool
 }
 
 // EnsureUser creates the user, or corrects its flags, enables it, and resets its password if logging in with it fails.
@@ -34,7 +32,7 @@ func (c *Client) EnsureUser(ctx context.Context, s *Snapshot, want Account) (id 
 			return user.ID, true, nil
 		}
 	}
-	fields := changes(field{"is_system_account", user.IsSystemAccount, want.System}, field{"allow_web_console", user.AllowWebConsole, want.WebConsole},
+	fields := changes(field{"is_system_account", user.IsSystemAccount, want.System}, field{"allow_web_console", user.AllowWebConsole, false},
 		field{"enabled", user.Enabled, true})
 	works, err := c.passwordWorks(ctx, want.Name, want.Password)
 	if err != nil {
@@ -50,19 +48,19 @@ func (c *Client) EnsureUser(ctx context.Context, s *Snapshot, want Account) (id 
 	if _, err := write[User](ctx, c, http.MethodPut, op, join(c.o.AuthURL, "users", user.ID), "user", fields, want.Password); err != nil {
 		return "", false, err
 	}
-	user.IsSystemAccount, user.AllowWebConsole, user.Enabled = want.System, want.WebConsole, true
+	user.IsSystemAccount, user.AllowWebConsole, user.Enabled = want.System, false, true
 	s.putUser(user)
 	return user.ID, true, nil
 }
 
 func (c *Client) createUser(ctx context.Context, want Account) (u User, made bool, err error) {
 	u, made, err = create[User](ctx, c, users, want.Name, map[string]any{
-		"name": want.Name, "password": want.Password, "is_system_account": want.System, "allow_web_console": want.WebConsole,
+		"name": want.Name, "password": want.Password, "is_system_account": want.System, "allow_web_console": false,
 	}, want.Password)
 	if !made {
 		return u, false, err
 	}
-	u.Name, u.IsSystemAccount, u.AllowWebConsole, u.Enabled = want.Name, want.System, want.WebConsole, true
+	u.Name, u.IsSystemAccount, u.AllowWebConsole, u.Enabled = want.Name, want.System, false, true
 	return u, true, nil
 }
 
