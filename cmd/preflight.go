@@ -83,7 +83,7 @@ func newPreflightOf(a *app, kind preflight.Kind, command config.For, use string)
 				cfg.Join.Endpoint = args[0]
 			}
 			cfg.Run.DryRun = true
-			h, err := machine(c.Context(), cfg, command, rootfs)
+			h, err := a.machine(c.Context(), cfg, command, rootfs)
 			if err != nil {
 				return err
 			}

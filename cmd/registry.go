@@ -72,11 +72,20 @@ func (a *app) proxies(cfg *config.Config) {
 	}
 }
 
-// keepNoProxy adds what containerd reaches without a proxy since an earlier init or join, which may be repeated without --no-proxy.
-func keepNoProxy(cfg *config.Config, h *host.Host) {
-	if was, err := parseProxies([]byte(h.Files.Text(node.ProxyFile))); err == nil && was.NoProxy != "" && !cfg.Gives("node.noProxy") {
-		cfg.Node.NoProxy = append(strings.Split(was.NoProxy, ","), cfg.Node.NoProxy...)
+// keepProxies adds what an earlier init or join set for containerd. A repeated one may leave out its flags and variables.
+func (a *app) keepProxies(cfg *config.Config, h *host.Host) {
+	was, _ := parseProxies([]byte(h.Files.Text(node.ProxyFile))) // any text is valid
+	n := &cfg.Node
+	if was.NoProxy != "" && !cfg.Gives("node.noProxy") {
+		n.NoProxy = append(strings.Split(was.NoProxy, ","), n.NoProxy...)
 	}
+	if !cfg.Gives("node.httpProxy") {
+		n.HTTPProxy = cmp.Or(n.HTTPProxy, was.HTTPProxy)
+	}
+	if !cfg.Gives("node.httpsProxy") {
+		n.HTTPSProxy = cmp.Or(n.HTTPSProxy, was.HTTPSProxy)
+	}
+	a.proxies(cfg)
 }
 
 func environment(name string) string {

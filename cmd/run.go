@@ -124,7 +124,7 @@ func (a *app) runPlan(c *cobra.Command, p plan, f runFlags) (err error) {
 	f.run.Kubeconfig = cfg.Run.Kubeconfig
 	cfg.Run = f.run
 	cfg.Run.Phase = strings.Join(f.only, ",")
-	h, unlock, err := lockedMachine(ctx, cfg, p.command, f.rootfs)
+	h, unlock, err := a.lockedMachine(ctx, cfg, p.command, f.rootfs)
 	if err != nil {
 		return err
 	}
@@ -219,7 +219,7 @@ func explainDisk(err error) error {
 
 // lockedMachine is like machine, and locks the machine except for a dry run. It takes the lock before it reads facts and ledger, because another run
 // may change both.
-func lockedMachine(ctx context.Context, cfg *config.Config, command config.For, rootfs string) (h *host.Host, unlock func(), err error) {
+func (a *app) lockedMachine(ctx context.Context, cfg *config.Config, command config.For, rootfs string) (h *host.Host, unlock func(), err error) {
 	root, err := rootOf(rootfs)
 	if err != nil {
 		return nil, nil, err
@@ -230,7 +230,7 @@ func lockedMachine(ctx context.Context, cfg *config.Config, command config.For, 
 			return nil, nil, err
 		}
 	}
-	if h, err = machine(ctx, cfg, command, root); err != nil {
+	if h, err = a.machine(ctx, cfg, command, root); err != nil {
 		unlock()
 		return nil, nil, err
 	}
@@ -238,7 +238,7 @@ func lockedMachine(ctx context.Context, cfg *config.Config, command config.For, 
 }
 
 // machine returns this machine, or the directory that replaces it, with its completed and validated configuration.
-func machine(ctx context.Context, cfg *config.Config, command config.For, rootfs string) (*host.Host, error) {
+func (a *app) machine(ctx context.Context, cfg *config.Config, command config.For, rootfs string) (*host.Host, error) {
 	h, err := newHost(ctx, cfg, rootfs)
 	if err != nil {
 		return nil, err
@@ -254,7 +254,9 @@ func machine(ctx context.Context, cfg *config.Config, command config.For, rootfs
 	if command == config.ForInit {
 		was.Keep(cfg)
 	}
-	keepNoProxy(cfg, h)
+	if command != config.ForReset {
+		a.keepProxies(cfg, h)
+	}
 	complete(cfg, h.Facts, was.ProxyMode, kubernetes.NodeAddress(h))
 	if err := config.Validate(cfg, command); err != nil {
 		return nil, err
