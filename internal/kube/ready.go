@@ -26,14 +26,11 @@ func Ready(obj client.Object, pods []corev1.Pod) (bool, string) {
 	case nil:
 		return false, "it does not exist"
 	case *appsv1.Deployment:
-		ready, why := deployment(o)
-		return ready, because(why, ready, o.Spec.Selector, pods)
+		return because(deployment(o), o.Spec.Selector, pods)
 	case *appsv1.DaemonSet:
-		ready, why := daemonSet(o)
-		return ready, because(why, ready, o.Spec.Selector, pods)
+		return because(daemonSet(o), o.Spec.Selector, pods)
 	case *appsv1.StatefulSet:
-		ready, why := statefulSet(o)
-		return ready, because(why, ready, o.Spec.Selector, pods)
+		return because(statefulSet(o), o.Spec.Selector, pods)
 	case *corev1.Node:
 		return node(o)
 	case *apiextensionsv1.CustomResourceDefinition:
@@ -67,49 +64,49 @@ func ReadyOn(node string) func(obj client.Object, pods []corev1.Pod) (bool, stri
 	}
 }
 
-func deployment(d *appsv1.Deployment) (bool, string) {
+func deployment(d *appsv1.Deployment) string {
 	want := ptr.Deref(d.Spec.Replicas, 1)
 	s := d.Status
 	switch {
 	case s.ObservedGeneration < d.Generation:
-		return false, "its controller has not observed it yet"
+		return "its controller has not observed it yet"
 	case s.UpdatedReplicas < want:
-		return false, fmt.Sprintf("%d of %d pods are of the new version", s.UpdatedReplicas, want)
+		return fmt.Sprintf("%d of %d pods are of the new version", s.UpdatedReplicas, want)
 	case s.Replicas > s.UpdatedReplicas:
-		return false, fmt.Sprintf("%d old pods have not ended", s.Replicas-s.UpdatedReplicas)
+		return fmt.Sprintf("%d old pods have not ended", s.Replicas-s.UpdatedReplicas)
 	case s.AvailableReplicas < want:
-		return false, fmt.Sprintf("%d of %d pods are ready", s.AvailableReplicas, want)
+		return fmt.Sprintf("%d of %d pods are ready", s.AvailableReplicas, want)
 	}
-	return true, ""
+	return ""
 }
 
-func daemonSet(d *appsv1.DaemonSet) (bool, string) {
+func daemonSet(d *appsv1.DaemonSet) string {
 	s := d.Status
 	switch {
 	case s.ObservedGeneration < d.Generation:
-		return false, "its controller has not observed it yet"
+		return "its controller has not observed it yet"
 	case s.DesiredNumberScheduled == 0:
-		return false, "no node matches its pods"
+		return "no node matches its pods"
 	case s.UpdatedNumberScheduled < s.DesiredNumberScheduled:
-		return false, fmt.Sprintf("%d of %d pods are of the new version", s.UpdatedNumberScheduled, s.DesiredNumberScheduled)
+		return fmt.Sprintf("%d of %d pods are of the new version", s.UpdatedNumberScheduled, s.DesiredNumberScheduled)
 	case s.NumberAvailable < s.DesiredNumberScheduled:
-		return false, fmt.Sprintf("%d of %d pods are ready", s.NumberAvailable, s.DesiredNumberScheduled)
+		return fmt.Sprintf("%d of %d pods are ready", s.NumberAvailable, s.DesiredNumberScheduled)
 	}
-	return true, ""
+	return ""
 }
 
-func statefulSet(d *appsv1.StatefulSet) (bool, string) {
+func statefulSet(d *appsv1.StatefulSet) string {
 	want := ptr.Deref(d.Spec.Replicas, 1)
 	s := d.Status
 	switch {
 	case s.ObservedGeneration < d.Generation:
-		return false, "its controller has not observed it yet"
+		return "its controller has not observed it yet"
 	case s.UpdateRevision != s.CurrentRevision && s.UpdatedReplicas < want:
-		return false, fmt.Sprintf("%d of %d pods are of the new version", s.UpdatedReplicas, want)
+		return fmt.Sprintf("%d of %d pods are of the new version", s.UpdatedReplicas, want)
 	case s.ReadyReplicas < want:
-		return false, fmt.Sprintf("%d of %d pods are ready", s.ReadyReplicas, want)
+		return fmt.Sprintf("%d of %d pods are ready", s.ReadyReplicas, want)
 	}
-	return true, ""
+	return ""
 }
 
 func node(n *corev1.Node) (bool, string) {
@@ -150,19 +147,16 @@ func definition(d *apiextensionsv1.CustomResourceDefinition) (bool, string) {
 	return false, why
 }
 
-// because adds the trouble of the pods to a count.
-func because(why string, ready bool, selector *metav1.LabelSelector, pods []corev1.Pod) string {
-	if ready {
-		return ""
-	}
+// because adds the trouble of the pods to the reason why their workload is not ready, "" if it is.
+func because(why string, selector *metav1.LabelSelector, pods []corev1.Pod) (ready bool, _ string) {
 	sel, err := metav1.LabelSelectorAsSelector(selector)
-	if err != nil {
-		return why
+	if why == "" || err != nil {
+		return why == "", why
 	}
 	if t := podsTrouble(sel, pods); t != "" {
-		return why + ": " + t
+		why += ": " + t
 	}
-	return why
+	return false, why
 }
 
 // podsTrouble returns the first trouble among the selected pods, newest pod first: the old pods of a rollout do not matter.
