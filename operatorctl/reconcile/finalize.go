@@ -96,6 +96,7 @@ func (r *Reconciler) release(ctx context.Context, m *cloud, s State, note string
 // reportDeleting reports what is left of a cloud being deleted, and what was removed since the last report.
 func (r *Reconciler) reportDeleting(ctx context.Context, m *cloud, s State, left map[string][]engine.Key, message string) error {
 	out := status.Of(s.Cloud, s.Now)
+	surroundings(s, out)
 	out.Deleting(message)
 	var events []pendingEvent
 	if s.Cloud.Status.Phase != out.Phase {

@@ -83,6 +83,26 @@ func TestStuckDeletionNamesTheCause(t *testing.T) {
 	}
 }
 
+// A deletion may take long: alerts on nodes that have come back, on backups that nobody will make, and on components that are deleted would not end
+// meanwhile.
+func TestConditionsMoveDuringADeletion(t *testing.T) {
+	b := leaving(t, func(cr *v1alpha1.OnecloudCluster) {
+		meta.SetStatusCondition(&cr.Status.Conditions, metav1.Condition{Type: v1alpha1.ConditionDegraded, Status: metav1.ConditionTrue, Reason: "ComponentsDegraded"})
+		for _, kind := range []string{v1alpha1.ConditionNodesReady, v1alpha1.ConditionBackupProven} {
+			meta.SetStatusCondition(&cr.Status.Conditions, metav1.Condition{Type: kind, Status: metav1.ConditionFalse, Reason: "Before"})
+		}
+	}, &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: "default-glance", Finalizers: []string{"example.com/keep"}}})
+	b.reconcile()
+	for _, kind := range []string{v1alpha1.ConditionNodesReady, v1alpha1.ConditionBackupProven} {
+		if c := meta.FindStatusCondition(b.cloud().Status.Conditions, kind); c == nil || c.Status == metav1.ConditionFalse {
+			t.Errorf("%s: %+v", kind, c)
+		}
+	}
+	if meta.IsStatusConditionTrue(b.cloud().Status.Conditions, v1alpha1.ConditionDegraded) {
+		t.Error("it is Degraded")
+	}
+}
+
 // An orphaned pod is reported, but only after the garbage collector has had time.
 func TestStuckDeletionNamesPodsLeftBehind(t *testing.T) {
 	b := leaving(t, nil, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "default-glance-x", UID: "x"}})

@@ -76,7 +76,7 @@ func conditions(s State, d *Desired, out *status.Cloud) {
 	}
 }
 
-// surroundings sets the conditions that depend on nothing that the operator does, so that they hold for a paused cloud, too.
+// surroundings sets the conditions that depend on nothing that the operator does, so that they hold for a paused or deleted cloud, too.
 func surroundings(s State, out *status.Cloud) {
 	out.UpdateFailed(s.Releases.failed) // an update of a paused cloud is refused
 	out.NodesReady(s.Live.nodes, s.Live.pods)

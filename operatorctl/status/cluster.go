@@ -183,9 +183,7 @@ func (c *Cloud) Deleting(message string) {
 	c.Phase, c.ObservedGeneration = v1alpha1.PhaseDeleting, c.meta.Generation
 	c.set(v1alpha1.ConditionReady, false, ReasonDeleting, message)
 	c.set(v1alpha1.ConditionProgressing, true, ReasonDeleting, message)
-	if d := meta.FindStatusCondition(c.Conditions, v1alpha1.ConditionDegraded); d != nil && d.Reason == ReasonBlocked {
-		c.set(v1alpha1.ConditionDegraded, false, ReasonDeleting, "") // it goes on
-	}
+	c.set(v1alpha1.ConditionDegraded, false, ReasonDeleting, "") // its components are no longer watched, and a blocked deletion goes on
 }
 
 func (c *Cloud) Paused() {
