@@ -48,7 +48,7 @@ func TestServiceOptions(t *testing.T) {
 	for _, want := range []struct{ name, kind, value, source, problem string }{
 		{"region", "text", "region0", SourceOperator, ""},
 		{"port", "int", "30888", SourceUser, ""},
-		{"port_v2", "int", "1", SourceUser, "must be 30888, the port of its Service; nodePort in the resource of the cloud sets both"},
+		{"port_v2", "int", "1", SourceUser, "must be 30888: it is the port of its Service; nodePort in the resource of the cloud sets both"},
 		{"default_bandwdth", "", "1", SourceUser, `is not known to region; did you mean "default_bandwidth"?`},
 		{"log_level", "text", "loud", SourceUser, `must be one of debug, info, warn, error, not "loud"`},
 		{"brand_new", "", "1", SourceUser, ""},

@@ -43,7 +43,7 @@ func IsEarlier(cm *corev1.ConfigMap, controlled bool) bool {
 }
 
 // PlanConfig returns the options that users changed in a component's file. here is the address of the database server; ours returns the options that
-// we give the component, and which of them are secret.
+// we give the component, and the names of those that users cannot set.
 func PlanConfig(c component.Component, cm *corev1.ConfigMap, here string, ours func() (map[string]string, []string, error)) (Options, error) {
 	editor := editorOf(cm)
 	if c.Config.Plain != "" {
@@ -56,11 +56,11 @@ func PlanConfig(c component.Component, cm *corev1.ConfigMap, here string, ours f
 		return Options{}, fmt.Errorf("its sql_connection points to %s, but spec.mysql points to %s: correct the one that does not name the server with the data",
 			other, here)
 	}
-	public, secret, err := ours()
+	public, reserved, err := ours()
 	if err != nil {
 		return Options{}, err
 	}
-	options, err := UserOptions(c, cm, public, secret, editor != "")
+	options, err := UserOptions(c, cm, public, reserved, editor != "")
 	options.Editor = editor
 	return options, err
 }
@@ -98,8 +98,8 @@ func DropFile(cm *corev1.ConfigMap) Patch {
 
 // UserOptions returns the options of an earlier file that users chose: those that differ from what the earlier operator last wrote, which an
 // annotation holds. Without the annotation, and if another client wrote the file last (edited), it returns those that differ from our value (ours, by
-// option name). Options in secret are never the users': we compose them.
-func UserOptions(c component.Component, cm *corev1.ConfigMap, ours map[string]string, secret []string, edited bool) (Options, error) {
+// option name). Options in reserved are never the users'.
+func UserOptions(c component.Component, cm *corev1.ConfigMap, ours map[string]string, reserved []string, edited bool) (Options, error) {
 	file, there := cm.Data[ConfigKey]
 	if !there {
 		return Options{}, nil
@@ -115,7 +115,7 @@ func UserOptions(c component.Component, cm *corev1.ConfigMap, ours map[string]st
 	}
 	out.Unclear = !known
 	for name, value := range live {
-		if slices.Contains(secret, name) || len(validation.IsConfigMapKey(name)) > 0 || name == ConfigKey || value == nil {
+		if slices.Contains(reserved, name) || len(validation.IsConfigMapKey(name)) > 0 || name == ConfigKey || value == nil {
 			continue
 		}
 		if known && reflect.DeepEqual(value, written[name]) {

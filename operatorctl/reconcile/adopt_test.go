@@ -85,6 +85,18 @@ func TestFileOfAnotherDatabaseServerIsKept(t *testing.T) {
 	}
 }
 
+// A changed option that is not the users' to set would make the component Degraded: the Service and the probes decide its value.
+func TestAdoptionLeavesWhatTheServiceFixes(t *testing.T) {
+	const written = "port: 30888\nenable_ssl: true\ndefault_bandwidth: 1000\n"
+	b := newBench(t, interceptor.Funcs{}, newCloud(), earlierConfigMap(t, "region", "port: 31888\nenable_ssl: false\ndefault_bandwidth: 2000\n", written))
+	b.reconcile()
+	cm := &corev1.ConfigMap{}
+	b.get(cm, "default-region")
+	if s := b.component("region"); s.Reason == v1alpha1.ReasonInvalidOption || cm.Data["port"] != "30888" || cm.Data["default_bandwidth"] != "2000" {
+		t.Errorf("region is %s: %s\n%v", s.State, s.Message, cm.Data)
+	}
+}
+
 // Options that people chose for a component are kept when it is disabled; ours are removed.
 func TestOptionsOutliveDisable(t *testing.T) {
 	b := newBench(t, interceptor.Funcs{}, newCloud())

@@ -35,8 +35,8 @@ type conf struct {
 // ConfigSuffix ends the name of the Secret that holds a component's files: <cluster>-<component>-config.
 const ConfigSuffix = "-config"
 
-// plainKey is the key of a ConfigMap that holds a whole file. No option has this name.
-const plainKey = "config"
+// plainKey is the key of a ConfigMap that holds a whole file. No option has this name. enableTLS is the option of all services that makes them serve TLS.
+const plainKey, enableTLS = "config", "enable_ssl"
 
 // configuration composes the configuration of a component. public is nil if it has no ConfigMap, secret is empty if it has no Secret.
 func configuration(c component.Component, in component.Inputs) (out conf, err error) {
@@ -89,7 +89,7 @@ func groups(c component.Component, in component.Inputs) (public, secret map[stri
 	for _, g := range c.Config.Groups {
 		switch g {
 		case component.GroupTLS:
-			public["enable_ssl"] = true
+			public[enableTLS] = true
 			public["ssl_ca_certs"] = certsDir + "/ca.crt"
 			public["ssl_certfile"] = certsDir + "/service.crt"
 			public["ssl_keyfile"] = certsDir + "/service.key"
@@ -207,7 +207,7 @@ func Accepted(cm *corev1.ConfigMap) []string {
 	return lists.Filter(names, func(name string) bool { return name != "" })
 }
 
-// read returns the values of the options that users set. They can set neither secrets nor other ports than those of the component's Service.
+// read returns the values of the options that users set. They can set neither secrets nor what is fixed.
 func read(r component.Resolved, theirs map[string]string, ours, secrets map[string]any, accepted []string) (map[string]any, []*options.Problem) {
 	table, checked := options.Of(r.Name)
 	values := map[string]any{}
@@ -232,9 +232,8 @@ func read(r component.Resolved, theirs map[string]string, ours, secrets map[stri
 			problems = append(problems, problem)
 			continue
 		}
-		n, is := ours[key].(int32) // the component table has ports as int32, other numbers as int
-		if is && slices.Contains(slices.Collect(maps.Values(r.NodePorts)), n) && fmt.Sprint(n) != fmt.Sprint(value) {
-			problems = append(problems, &options.Problem{Key: key, What: fmt.Sprintf("must be %d, the port of its Service; nodePort in the resource of the cloud sets both", n)})
+		if why := fixed(r, key, ours[key]); why != "" && fmt.Sprint(ours[key]) != fmt.Sprint(value) {
+			problems = append(problems, &options.Problem{Key: key, What: fmt.Sprintf("must be %v: %s", ours[key], why)})
 			continue
 		}
 		if value != nil {
@@ -242,6 +241,18 @@ func read(r component.Resolved, theirs map[string]string, ours, secrets map[stri
 		}
 	}
 	return values, problems
+}
+
+// fixed returns why users cannot set another value of an option than the operator's, "" if they can.
+func fixed(r component.Resolved, key string, ours any) string {
+	n, number := ours.(int32) // the component table has ports as int32, other numbers as int
+	switch {
+	case number && slices.Contains(slices.Collect(maps.Values(r.NodePorts)), n):
+		return "it is the port of its Service; nodePort in the resource of the cloud sets both"
+	case key == enableTLS && ours == true:
+		return "the probes and the other services use TLS"
+	}
+	return ""
 }
 
 // own returns the operator's own options, public and secret.
@@ -257,12 +268,13 @@ func own(c component.Component, in component.Inputs) (public, secret map[string]
 	return public, secret
 }
 
-// Options returns the operator's own options as they appear in the component's ConfigMap, and the names of the secret ones.
-func Options(r component.Resolved, in component.Inputs) (public map[string]string, secret []string, err error) {
+// Options returns the operator's own options as they appear in the component's ConfigMap, and the names of those that users cannot set.
+func Options(r component.Resolved, in component.Inputs) (public map[string]string, reserved []string, err error) {
 	in.Self = r
 	public, _, err = compose(r.Component, in, nil)
-	_, secrets := own(r.Component, in)
-	return public, sorted(secrets), err
+	ours, secrets := own(r.Component, in)
+	maps.DeleteFunc(ours, func(key string, value any) bool { return fixed(r, key, value) == "" })
+	return public, append(sorted(secrets), sorted(ours)...), err
 }
 
 // compose returns the ConfigMap's data, without the keys that users have set, and the composed file. Users' options override ours; secrets override

@@ -144,7 +144,9 @@ func TestInvalidOptionKeepsTheLastFile(t *testing.T) {
 		"unknown":          {withOptions(map[string]string{"flux": "1"}), []string{`option "flux" is not known to region`}},
 		"another with it":  {withOptions(map[string]string{"default_mtu": "9000", "enable_ssl": "perhaps"}), []string{`option "enable_ssl" must be true or false, not "perhaps"`}},
 		"one of ours":      {withOptions(map[string]string{"port": "many"}), []string{`option "port" must be a whole number, not "many"`}},
-		"another port":     {withOptions(map[string]string{"port": "1", "port_v2": ""}), []string{`option "port" must be 30888, the port of its Service; nodePort in the resource of the cloud sets both`, `option "port_v2" must be 30888, the port of its Service; nodePort in the resource of the cloud sets both`}},
+		"another port":     {withOptions(map[string]string{"port": "1", "port_v2": ""}), []string{`option "port" must be 30888: it is the port of its Service; nodePort in the resource of the cloud sets both`, `option "port_v2" must be 30888: it is the port of its Service; nodePort in the resource of the cloud sets both`}},
+		"without TLS":      {withOptions(map[string]string{"enable_ssl": "false"}), []string{`option "enable_ssl" must be true: the probes and the other services use TLS`}},
+		"TLS, emptied":     {withOptions(map[string]string{"enable_ssl": ""}), []string{`option "enable_ssl" must be true: the probes and the other services use TLS`}},
 		"secret":           {withOptions(map[string]string{"admin_password": "hunter2"}), []string{`option "admin_password" is a secret that the operator sets`}},
 		"misspelt in turn": {renamed, []string{`option "default_bandwdth" is not known to region; did you mean "default_bandwidth"?`, `option "request_worker_cuont" is not known to region; did you mean "request_worker_count"?`}},
 	} {
