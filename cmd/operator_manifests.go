@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/internal/ui"
 	"yunion.io/x/ocadm/phases/config"
 	operatorphase "yunion.io/x/ocadm/phases/operator"
@@ -25,9 +26,9 @@ func newOperatorManifests(a *app) *cobra.Command {
 		Example: `  ocadm operator manifests --operator-image registry.example.org/you/ocadm:v1 | kubectl apply --server-side -f -
   ocadm operator manifests --chart ./ocadm && helm install ocadm ./ocadm --namespace onecloud --create-namespace
   ocadm operator manifests --kustomization ./ocadm && kubectl apply --server-side -k ./ocadm`,
-		RunE: func(*cobra.Command, []string) error {
-			if chart != "" && kustomization != "" {
-				return misused("--chart and --kustomization are given together", "give one of them")
+		RunE: func(c *cobra.Command, _ []string) error {
+			if lists.Count([]string{"chart", "kustomization", "output"}, c.Flags().Changed) > 1 {
+				return misused("--chart, --kustomization and --output exclude each other", "give one of them: --chart and --kustomization write YAML")
 			}
 			if err := config.Validate(&cfg, config.ForInstall); err != nil {
 				return err
