@@ -11,11 +11,11 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/internal/kube"
 	"yunion.io/x/ocadm/internal/lists"
@@ -53,17 +53,16 @@ const (
 const hidden = "***"
 
 // ServiceOptions lists the options that a component accepts, and the unknown ones in its ConfigMap, by name. stored holds the values in the identity
-// service.
+// service. If the spec of the cloud cannot be resolved, it also returns the options, unchecked.
 func ServiceOptions(ctx context.Context, c client.Client, cloud client.ObjectKey, component string, stored map[string]any) ([]ServiceOption, error) {
-	cm := configMap(cloud, component)
-	found, err := kube.Find(ctx, c, client.ObjectKeyFromObject(cm), cm, fmt.Sprintf("the options of %q", component))
+	cr, cm, found, err := withOptions(ctx, c, cloud, component)
 	if err != nil {
 		return nil, err
 	}
 	if !found {
 		return serviceOptions(component, cm, stored, nil), nil
 	}
-	problems, err := check(ctx, c, cloud, component, cm, cm.Data)
+	problems, err := check(cr, component, cm, cm.Data)
 	return serviceOptions(component, cm, stored, problems), err
 }
 
@@ -107,14 +106,10 @@ func serviceOptions(component string, cm *corev1.ConfigMap, stored map[string]an
 }
 
 // check returns the problems of options that users set in a ConfigMap, as the operator finds them.
-func check(ctx context.Context, c client.Client, cloud client.ObjectKey, of string, cm *corev1.ConfigMap, set map[string]string) ([]*options.Problem, error) {
-	_, cr, err := load(ctx, c, cloud)
-	if err != nil {
-		return nil, err
-	}
+func check(cr *v1alpha1.OnecloudCluster, of string, cm *corev1.ConfigMap, set map[string]string) ([]*options.Problem, error) {
 	all, err := resolve.Cluster(cr, resolve.Facts{Components: catalog.All()})
 	if err != nil {
-		return nil, fmt.Errorf("reading cloud %s: %w", cloud, err)
+		return nil, fmt.Errorf("reading cloud %s: %w", client.ObjectKeyFromObject(cr), err)
 	}
 	in := component.Inputs{Cluster: all, Self: all.Components[of], Credentials: component.Placeholders(all), Chosen: map[string]map[string]string{of: set}}
 	_, problems := render.Check(in.Self.Component, in, render.Live{Accepted: render.Accepted(cm)})
@@ -145,9 +140,13 @@ func text(value any) string {
 // ChangeServiceOptions sets options in the ConfigMap of a component, removes those whose value is nil, and returns a line for each change. If any is
 // invalid, it changes none.
 func ChangeServiceOptions(ctx context.Context, c client.Client, cloud client.ObjectKey, component string, want map[string]*string) ([]string, error) {
-	cm, err := existingOptions(ctx, c, cloud, component)
+	cr, cm, found, err := withOptions(ctx, c, cloud, component)
 	if err != nil {
 		return nil, err
+	}
+	if !found {
+		return nil, finding.New("OCA-7018", fmt.Sprintf("Component %s has no options in cloud %s", component, cloud), "there is no ConfigMap "+cm.Name,
+			"ocadm cluster status shows whether the component runs")
 	}
 	ours := operatorKeys(cm)
 	var lines []string
@@ -158,7 +157,7 @@ func ChangeServiceOptions(ctx context.Context, c client.Client, cloud client.Obj
 			checked[name] = ptr.Deref(value, "")
 		}
 	}
-	if problems, err := check(ctx, c, cloud, component, cm, checked); err != nil {
+	if problems, err := check(cr, component, cm, checked); err != nil {
 		return nil, err
 	} else if len(problems) > 0 {
 		return nil, finding.New("OCA-0313", "Invalid option of "+component, problems[0].Error(), "ocadm component options list "+component)
@@ -199,17 +198,14 @@ func display(name, value string) string {
 	return orNone(value)
 }
 
-func existingOptions(ctx context.Context, c client.Client, cloud client.ObjectKey, component string) (*corev1.ConfigMap, error) {
-	cm := configMap(cloud, component)
-	err := c.Get(ctx, client.ObjectKeyFromObject(cm), cm)
-	if apierrors.IsNotFound(err) {
-		return nil, finding.Errorf("OCA-7018", fmt.Sprintf("Component %s has no options in cloud %s", component, cloud),
-			"ocadm cluster status shows whether the component runs", "%w", err)
+// withOptions returns a cloud and the ConfigMap of a component, which is empty if it is not found.
+func withOptions(ctx context.Context, c client.Client, cloud client.ObjectKey, component string) (cr *v1alpha1.OnecloudCluster, cm *corev1.ConfigMap, found bool, err error) {
+	if _, cr, err = load(ctx, c, cloud); err != nil {
+		return nil, nil, false, err
 	}
-	if err != nil {
-		return nil, fmt.Errorf("reading the options of %q: %w", component, err)
-	}
-	return cm, nil
+	cm = configMap(cloud, component)
+	found, err = kube.Find(ctx, c, client.ObjectKeyFromObject(cm), cm, fmt.Sprintf("the options of %q", component))
+	return cr, cm, found, err
 }
 
 // operatorKeys returns the keys of a ConfigMap that only the operator has set.

@@ -3,6 +3,7 @@
 package cluster
 
 import (
+	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -39,8 +40,7 @@ func TestServiceOptions(t *testing.T) {
 	got := map[string]ServiceOption{}
 	stored := map[string]any{"default_mtu": 1400, "default_bandwidth": 1000, "port": 30888, "syslog_token": "hunter3", "log_level": "debug"}
 	cloud := theCloud("db")
-	c := fake.NewClientBuilder().WithScheme(kube.Scheme()).WithObjects(cloud).Build()
-	problems, err := check(t.Context(), c, client.ObjectKeyFromObject(cloud), "region", cm, cm.Data)
+	problems, err := check(cloud, "region", cm, cm.Data)
 	require.NoError(t, err)
 	for _, o := range serviceOptions("region", cm, stored, problems) {
 		got[o.Name] = o
@@ -73,11 +73,29 @@ func TestServiceOptions(t *testing.T) {
 	}
 }
 
+// A cloud whose spec cannot be resolved shows its options unchecked. One that does not exist has none.
+func TestServiceOptionsWithoutACheck(t *testing.T) {
+	cloud := theCloud("")
+	key := client.ObjectKeyFromObject(cloud)
+	cm := configMap(key, "region")
+	cm.Data = map[string]string{"log_level": "loud"}
+	list, err := ServiceOptions(t.Context(), fake.NewClientBuilder().WithScheme(kube.Scheme()).WithObjects(cloud, cm).Build(), key, "region", nil)
+	if err == nil || !strings.Contains(err.Error(), "spec.mysql.host") || len(list) == 0 {
+		t.Errorf("%d options, %v", len(list), err)
+	}
+	list, err = ServiceOptions(t.Context(), fake.NewClientBuilder().WithScheme(kube.Scheme()).WithObjects(cloud).Build(), key, "region", nil)
+	if err != nil || len(list) == 0 {
+		t.Errorf("without a ConfigMap: %d options, %v", len(list), err)
+	}
+	list, err = ServiceOptions(t.Context(), fake.NewClientBuilder().WithScheme(kube.Scheme()).Build(), key, "region", nil)
+	if !isCode(err, "OCA-7002") || list != nil {
+		t.Errorf("without a cloud: %d options, %v", len(list), err)
+	}
+}
+
 // No component with a port in its configuration takes another one, and none takes a secret, whatever the component table has.
 func TestReservedOptions(t *testing.T) {
 	cloud := theCloud("db")
-	c := fake.NewClientBuilder().WithScheme(kube.Scheme()).WithObjects(cloud).Build()
-	key := client.ObjectKeyFromObject(cloud)
 	all, err := resolve.Cluster(cloud, resolve.Facts{Components: catalog.All()})
 	require.NoError(t, err)
 	ports, hidden := 0, 0
@@ -92,10 +110,10 @@ func TestReservedOptions(t *testing.T) {
 		if all.Components[name].Service != nil && public["port"] != "" {
 			set["port"], ports = "1", ports+1
 		}
-		if problems, err := check(t.Context(), c, key, name, &corev1.ConfigMap{}, set); err != nil || len(problems) != len(set) {
+		if problems, err := check(cloud, name, &corev1.ConfigMap{}, set); err != nil || len(problems) != len(set) {
 			t.Errorf("%s: %v of %v are refused: %v", name, problems, set, err)
 		}
-		if problems, err := check(t.Context(), c, key, name, &corev1.ConfigMap{}, public); err != nil || len(problems) > 0 {
+		if problems, err := check(cloud, name, &corev1.ConfigMap{}, public); err != nil || len(problems) > 0 {
 			t.Errorf("%s: its own options: %v, %v", name, problems, err)
 		}
 	}

@@ -53,6 +53,10 @@ func newOptionsList(a *app, use string) *cobra.Command {
 					a.warn("values that the identity service stores are missing: %v", err)
 				}
 				list, err := cluster.ServiceOptions(ctx, k, f.key(), args[0], stored)
+				if list != nil && err != nil {
+					a.warn("the options could not be checked: %v", err)
+					err = nil
+				}
 				if set {
 					list = slices.DeleteFunc(list, func(o cluster.ServiceOption) bool {
 						return o.Source != cluster.SourceUser && o.Source != cluster.SourceOperator
