@@ -183,7 +183,7 @@ func TestNoSecretInErrors(t *testing.T) {
 				return true
 			}
 			f.mu.Unlock()
-			_, _, err := c.EnsureUser(t.Context(), s, Account{Name: "u", Password: secret})
+			_, _, err := c.EnsureUser(t.Context(), s, "u", secret)
 			f.mu.Lock()
 			f.intercept = nil
 			f.mu.Unlock()

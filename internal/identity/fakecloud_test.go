@@ -56,7 +56,7 @@ func TestAgainstFakeCloud(t *testing.T) {
 		id, changed, err := c.EnsureService(ctx, s, "glance", "image")
 		did["service"] = must(changed, err)
 		did["endpoint"] = must(c.EnsureEndpoint(ctx, s, identity.Endpoint{ServiceID: id, RegionID: "region0", Interface: "public", URL: "https://x", Enabled: true}))
-		user, changed, err := c.EnsureUser(ctx, s, identity.Account{Name: "glance", Password: "one", System: true})
+		user, changed, err := c.EnsureUser(ctx, s, "glance", "one")
 		did["user"] = must(changed, err)
 		did["role"] = must(c.EnsureUserRole(ctx, s, user, "system", "admin"))
 		_, changed, err = c.EnsureService(ctx, s, "common", "common")
@@ -81,7 +81,7 @@ func TestAgainstFakeCloud(t *testing.T) {
 	if err := c.CheckLogin(ctx, "glance", "one", "system"); err != nil {
 		t.Errorf("the account does not work: %v", err)
 	}
-	if _, changed, err := c.EnsureUser(ctx, again, identity.Account{Name: "glance", Password: "two", System: true}); !changed || err != nil {
+	if _, changed, err := c.EnsureUser(ctx, again, "glance", "two"); !changed || err != nil {
 		t.Errorf("new password: %v, %v", changed, err)
 	}
 	if err := c.CheckLogin(ctx, "glance", "one", "system"); !identity.IsUnauthorized(err) {
@@ -134,7 +134,7 @@ func topology(t *testing.T, cloud *fakecloudtest.Cloud, c *identity.Client, s *i
 		port := fakecloudtest.FreePort(t)
 		base := "https://localhost:" + strconv.Itoa(port)
 		check(c.EnsureEndpoint(ctx, s, identity.Endpoint{ServiceID: id, RegionID: "region0", Interface: "internal", URL: base, Enabled: true}))
-		user, changed, err := c.EnsureUser(ctx, s, identity.Account{Name: svc[3], Password: "pw", System: true})
+		user, changed, err := c.EnsureUser(ctx, s, svc[3], "pw")
 		check(changed, err)
 		check(c.EnsureUserRole(ctx, s, user, "system", "admin"))
 		if svc[0] == "yunionconf" {

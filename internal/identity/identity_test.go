@@ -171,37 +171,35 @@ func TestEnsureEndpoint(t *testing.T) {
 
 func TestEnsureUser(t *testing.T) {
 	f := newFake(t)
-	want := func(a Account) func(*Client, *Snapshot) (bool, error) {
+	want := func(password string) func(*Client, *Snapshot) (bool, error) {
 		return func(c *Client, s *Snapshot) (bool, error) {
-			id, changed, err := c.EnsureUser(t.Context(), s, a)
+			id, changed, err := c.EnsureUser(t.Context(), s, "glance", password)
 			if err == nil && id != "users-1" {
 				t.Errorf("id %q", id)
 			}
 			return changed, err
 		}
 	}
-	svc := Account{Name: "glance", Password: "one", System: true}
-	other := Account{Name: "glance", Password: "two", System: true}
-	person := Account{Name: "glance", Password: "two"}
 	runSteps(t, f, []step{
-		{"absent", nil, want(svc), []string{"POST /users"}},
-		{"same", nil, want(svc), nil},
-		{"other password", nil, want(other), []string{"PUT /users/users-1"}},
-		{"other flags", nil, want(person), []string{"PUT /users/users-1"}},
-		{"disabled", func(f *fake) { f.find("users", "glance")["enabled"] = false }, want(person), []string{"PUT /users/users-1"}},
+		{"absent", nil, want("one"), []string{"POST /users"}},
+		{"same", nil, want("one"), nil},
+		{"other password", nil, want("two"), []string{"PUT /users/users-1"}},
+		{"shown in lists", func(f *fake) { f.find("users", "glance")["is_system_account"] = false }, want("two"), []string{"PUT /users/users-1"}},
+		{"web console", func(f *fake) { f.find("users", "glance")["allow_web_console"] = true }, want("two"), []string{"PUT /users/users-1"}},
+		{"disabled", func(f *fake) { f.find("users", "glance")["enabled"] = false }, want("two"), []string{"PUT /users/users-1"}},
 	})
 	if f.password["glance"] != "two" {
 		t.Errorf("password %q", f.password["glance"])
 	}
 	c := f.client()
 	s := f.snapshot(c)
-	if _, _, err := c.EnsureUser(t.Context(), s, Account{Name: "x"}); err == nil {
+	if _, _, err := c.EnsureUser(t.Context(), s, "x", ""); err == nil {
 		t.Error("an account without a password was made")
 	}
 	// Hidden from the list, or created since.
 	f.add("users", record{"id": "late", "name": "late", "enabled": true, "is_system_account": true})
 	f.password["late"] = "old"
-	if id, changed, err := c.EnsureUser(t.Context(), s, Account{Name: "late", Password: "new", System: true}); id != "late" || !changed || err != nil {
+	if id, changed, err := c.EnsureUser(t.Context(), s, "late", "new"); id != "late" || !changed || err != nil {
 		t.Errorf("%q %v %v", id, changed, err)
 	}
 	if f.password["late"] != "new" {
@@ -360,7 +358,7 @@ func TestInstallation(t *testing.T) {
 				}
 			}
 			if i < 25 {
-				user, _, err := c.EnsureUser(ctx, s, Account{Name: name, Password: "pw", System: true})
+				user, _, err := c.EnsureUser(ctx, s, name, "pw")
 				check(false, err)
 				check(c.EnsureUserRole(ctx, s, user, "system", "admin"))
 			}

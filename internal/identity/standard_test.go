@@ -224,7 +224,7 @@ func TestResponsesHaveLengthAndType(t *testing.T) {
 	})
 	ensureStandard(t, c, f)
 	s := f.snapshot(c)
-	if _, _, err := c.EnsureUser(t.Context(), s, Account{Name: "u", Password: "p"}); err != nil {
+	if _, _, err := c.EnsureUser(t.Context(), s, "u", "p"); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := c.EnsureUserRole(t.Context(), s, "u", "system", "admin"); err != nil {

@@ -8,23 +8,16 @@ import (
 	"net/http"
 )
 
-// Account is the wanted state of a user, which may not use the web console.
-type Account struct {
-	Name     string
-	Password string
-	// System hides the account from user lists; service accounts are of this kind.
-	System bool
-}
-
-// EnsureUser creates the user, or corrects its flags, enables it, and resets its password if logging in with it fails.
-func (c *Client) EnsureUser(ctx context.Context, s *Snapshot, want Account) (id string, changed bool, err error) {
-	if want.Password == "" {
-		return "", false, &Error{Class: ClassMismatch, Op: creating(users, want.Name), Title: "an account needs a password"}
+// EnsureUser creates the account of a service, or corrects its flags, enables it, and resets its password if logging in with it fails. User lists hide such an
+// account, and it may not use the web console.
+func (c *Client) EnsureUser(ctx context.Context, s *Snapshot, name, password string) (id string, changed bool, err error) {
+	if password == "" {
+		return "", false, &Error{Class: ClassMismatch, Op: creating(users, name), Title: "an account needs a password"}
 	}
-	user, ok := s.User(want.Name)
+	user, ok := s.User(name)
 	if !ok {
 		var made bool
-		if user, made, err = c.createUser(ctx, want); err != nil {
+		if user, made, err = c.createUser(ctx, name, password); err != nil {
 			return "", false, err
 		}
 		s.putUser(user)
@@ -32,35 +25,34 @@ func (c *Client) EnsureUser(ctx context.Context, s *Snapshot, want Account) (id 
 			return user.ID, true, nil
 		}
 	}
-	fields := changes(field{"is_system_account", user.IsSystemAccount, want.System}, field{"allow_web_console", user.AllowWebConsole, false},
-		field{"enabled", user.Enabled, true})
-	works, err := c.passwordWorks(ctx, want.Name, want.Password)
+	fields := changes(field{"is_system_account", user.IsSystemAccount, true}, field{"allow_web_console", user.AllowWebConsole, false}, field{"enabled", user.Enabled, true})
+	works, err := c.passwordWorks(ctx, name, password)
 	if err != nil {
 		return "", false, err
 	}
 	if !works {
-		fields["password"] = want.Password
+		fields["password"] = password
 	}
 	if len(fields) == 0 {
 		return user.ID, false, nil
 	}
-	op := fmt.Sprintf("updating user %q", want.Name)
-	if _, err := write[User](ctx, c, http.MethodPut, op, join(c.o.AuthURL, "users", user.ID), "user", fields, want.Password); err != nil {
+	op := fmt.Sprintf("updating user %q", name)
+	if _, err := write[User](ctx, c, http.MethodPut, op, join(c.o.AuthURL, "users", user.ID), "user", fields, password); err != nil {
 		return "", false, err
 	}
-	user.IsSystemAccount, user.AllowWebConsole, user.Enabled = want.System, false, true
+	user.IsSystemAccount, user.AllowWebConsole, user.Enabled = true, false, true
 	s.putUser(user)
 	return user.ID, true, nil
 }
 
-func (c *Client) createUser(ctx context.Context, want Account) (u User, made bool, err error) {
-	u, made, err = create[User](ctx, c, users, want.Name, map[string]any{
-		"name": want.Name, "password": want.Password, "is_system_account": want.System, "allow_web_console": false,
-	}, want.Password)
+func (c *Client) createUser(ctx context.Context, name, password string) (u User, made bool, err error) {
+	u, made, err = create[User](ctx, c, users, name, map[string]any{
+		"name": name, "password": password, "is_system_account": true, "allow_web_console": false,
+	}, password)
 	if !made {
 		return u, false, err
 	}
-	u.Name, u.IsSystemAccount, u.AllowWebConsole, u.Enabled = want.Name, want.System, false, true
+	u.Name, u.IsSystemAccount, u.AllowWebConsole, u.Enabled = name, true, false, true
 	return u, true, nil
 }
 

@@ -124,7 +124,7 @@ func ensureAccount(user, password string) work {
 	return func(ctx context.Context, s session, _ Input) (bool, error) {
 		return each(
 			func() (bool, error) {
-				return ensured(s.id.EnsureUser(ctx, s.catalog, identity.Account{Name: user, Password: password, System: true}))
+				return ensured(s.id.EnsureUser(ctx, s.catalog, user, password))
 			},
 			func() (bool, error) { return s.id.EnsureUserRole(ctx, s.catalog, user, systemProject, adminRole) },
 		)

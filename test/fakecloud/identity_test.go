@@ -66,7 +66,7 @@ func ensureCatalogue(t *testing.T, client *identity.Client, s *identity.Snapshot
 	expect(t, "common", false, false, err)
 	changed, err = client.EnsureServiceConfig(ctx, "common", map[string]any{"api_server": "https://lb"})
 	expect(t, "service config", changed, want, err)
-	_, changed, err = client.EnsureUser(ctx, s, identity.Account{Name: "regionadmin", Password: "pw", System: true})
+	_, changed, err = client.EnsureUser(ctx, s, "regionadmin", "pw")
 	expect(t, "user", changed, want, err)
 	changed, err = client.EnsureUserRole(ctx, s, "regionadmin", "system", "admin")
 	expect(t, "role", changed, want, err)
@@ -79,7 +79,7 @@ func ensureCatalogue(t *testing.T, client *identity.Client, s *identity.Snapshot
 	endpoint.URL = "https://moved:30888"
 	changed, err = client.EnsureEndpoint(ctx, s, endpoint)
 	expect(t, "moved endpoint", changed, true, err)
-	_, changed, err = client.EnsureUser(ctx, s, identity.Account{Name: "regionadmin", Password: "new", System: true})
+	_, changed, err = client.EnsureUser(ctx, s, "regionadmin", "new")
 	expect(t, "changed password", changed, true, err)
 	if err := client.CheckLogin(ctx, "regionadmin", "pw", "system"); !identity.IsUnauthorized(err) {
 		t.Errorf("the old password still works: %v", err)

@@ -128,7 +128,7 @@ func (a *adoption) identities() {
 	}
 	require.NoError(a, err)
 	for user, password := range earlierAccounts() {
-		if _, _, err := c.EnsureUser(ctx, snapshot, identity.Account{Name: user, Password: password, System: true}); err != nil {
+		if _, _, err := c.EnsureUser(ctx, snapshot, user, password); err != nil {
 			a.Fatal(err)
 		}
 		if _, err := c.EnsureUserRole(ctx, snapshot, user, "system", "admin"); err != nil {

@@ -53,7 +53,7 @@ func TestBackup(t *testing.T) {
 	key, id := agekey.Write(t, s.dir)
 	s.key = key
 	c, snapshot := e.identity()
-	if _, _, err := c.EnsureUser(t.Context(), snapshot, identity.Account{Name: alice, Password: alicesPassword}); err != nil {
+	if _, _, err := c.EnsureUser(t.Context(), snapshot, alice, alicesPassword); err != nil {
 		t.Fatal(err)
 	}
 	s.SQL(e.DB, "CREATE TABLE keystone.kept (id INT PRIMARY KEY, name VARCHAR(20))", "INSERT INTO keystone.kept VALUES (1, 'one'), (2, 'two')")

@@ -36,7 +36,7 @@ func TestChangedAdminPasswordIsKept(t *testing.T) {
 	if got := cm.Data["reset_admin_user_password"]; got != "false" {
 		e.Errorf("the identity service sets the password at every start: %q", got)
 	}
-	if _, _, err := id.EnsureUser(ctx, snapshot, identity.Account{Name: "sysadmin", Password: theirs, System: true}); err != nil {
+	if _, _, err := id.EnsureUser(ctx, snapshot, "sysadmin", theirs); err != nil {
 		e.Fatal(err)
 	}
 	e.rolled("default-keystone", func() { e.EditObject(cm, cm.GetName(), `{"data":{"password_minimal_length":"8"}}`) })
