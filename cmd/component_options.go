@@ -104,13 +104,13 @@ func newOptionsUnset(a *app) *cobra.Command {
 // changesOptions completes a command that changes the options that parse reads from its arguments; a nil value removes one.
 func changesOptions(a *app, c *cobra.Command, parse func(c *cobra.Command, arg string) (key string, value *string, err error)) *cobra.Command {
 	var f cloudFlags
-	c.Args, c.ValidArgsFunction = cobra.MinimumNArgs(2), configurableNames
-	c.RunE = func(c *cobra.Command, args []string) error {
-		if _, err := optionsOf(args[0]); err != nil {
+	c.Args = cobra.MinimumNArgs(2)
+	c = changesComponent(a, &f, c, func(c *cobra.Command, ref cluster.ComponentRef, args []string) error {
+		if _, err := optionsOf(ref.Name); err != nil {
 			return err
 		}
 		values := map[string]*string{}
-		for _, arg := range args[1:] {
+		for _, arg := range args {
 			key, value, err := parse(c, arg)
 			if err != nil {
 				return err
@@ -118,25 +118,20 @@ func changesOptions(a *app, c *cobra.Command, parse func(c *cobra.Command, arg s
 			values[key] = value
 		}
 		return f.withCloud(c, func(ctx context.Context, k client.WithWatch) error {
-			return a.changeOptions(ctx, k, &f, args[0], values)
+			return a.changeOptions(ctx, k, &f, ref, values)
 		})
-	}
-	f.add(a, c, nil, "table", "json", "yaml")
-	f.addWait(c.Flags(), false, waitUsage)
+	})
+	c.ValidArgsFunction = configurableNames
 	return c
 }
 
-func (a *app) changeOptions(ctx context.Context, k client.WithWatch, f *cloudFlags, name string, values map[string]*string) error {
+func (a *app) changeOptions(ctx context.Context, k client.WithWatch, f *cloudFlags, ref cluster.ComponentRef, values map[string]*string) error {
 	if !f.wait {
-		lines, err := cluster.ChangeServiceOptions(ctx, k, f.key(), name, values)
+		lines, err := cluster.ChangeServiceOptions(ctx, k, ref.Cloud, ref.Name, values)
 		if err != nil {
 			return err
 		}
 		return a.printOutcome(f, f.changed("configured", lines))
-	}
-	ref, err := componentRef(f, name)
-	if err != nil {
-		return err
 	}
 	lines, seen, err := ref.ChangeOptions(ctx, k, values)
 	if err == nil {
