@@ -43,7 +43,7 @@ func setup(ctx context.Context, mgr ctrl.Manager, o Options, current bool) error
 		default:
 			return nil // only the leader exports them
 		}
-	}, !o.without.operations, func(namespace string) map[string]certreport.Report { return reportsIn(ctx, mgr, namespace) })
+	}, o.without, func(namespace string) map[string]certreport.Report { return reportsIn(ctx, mgr, namespace) })
 	r, err := reconcile.New(mgr.GetClient(), mgr.GetAPIReader(), mgr.GetEventRecorder(engine.FieldManager), reconcile.Options{
 		Components: o.Components, Image: o.Image, WithoutNodes: o.without.nodes, Operations: !o.without.operations, AtOnce: o.Operations.AtOnce,
 		SpecsChecked: current, Audit: o.Audit, Log: o.Log, Observer: meters,

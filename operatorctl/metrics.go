@@ -23,14 +23,14 @@ import (
 // instruments holds the operator's own metrics; docs/monitoring/README.md lists them, and a test compares. Those that come from a status are read
 // from the cache at each scrape.
 type instruments struct {
-	// list reads all clouds, or all operations if operations is true, from the cache.
-	list       func(client.ObjectList) error
-	operations bool
+	// list reads all clouds, operations or machines from the cache, unless without has them.
+	list    func(client.ObjectList) error
+	without lacking
 	// certificates reads the reports on control-plane certificates from the cache, for the clouds of a namespace.
 	certificates func(namespace string) map[string]certreport.Report
 
 	state, condition, phase, pods, open *prometheus.Desc
-	operation, paused                   *prometheus.Desc
+	operation, machine, paused          *prometheus.Desc
 	renewal, expiry, audit              *prometheus.Desc
 	proven, nodeExpiry                  *prometheus.Desc
 	writes, effects                     *prometheus.CounterVec
@@ -39,7 +39,7 @@ type instruments struct {
 	last map[types.NamespacedName]reconcile.Summary
 }
 
-func newInstruments(list func(client.ObjectList) error, operations bool, certificates func(namespace string) map[string]certreport.Report) *instruments {
+func newInstruments(list func(client.ObjectList) error, without lacking, certificates func(namespace string) map[string]certreport.Report) *instruments {
 	gauge := func(name, help string, labels ...string) *prometheus.Desc {
 		return prometheus.NewDesc(name, help, append([]string{"namespace", "cluster"}, labels...), nil)
 	}
@@ -47,8 +47,9 @@ func newInstruments(list func(client.ObjectList) error, operations bool, certifi
 		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
 	}
 	return &instruments{
-		list: list, operations: operations, certificates: certificates,
+		list: list, without: without, certificates: certificates,
 		operation: gauge("ocadm_operation_phase", "1 for the phase an operation is in.", "operation", "action", "phase"),
+		machine:   gauge("ocadm_machine_phase", "1 for the phase a machine is in.", "machine", "phase"),
 		state:     gauge("ocadm_component_state", "1 for the state a component of a cloud is in.", "component", "state"),
 		pods:      gauge("ocadm_component_pods", "Pods of a component, desired and ready.", "component", "which"),
 		condition: gauge("ocadm_cloud_condition", "1 if a condition of a cloud is true, 0 if it is false, absent if it is unknown.", "type"),
@@ -80,7 +81,7 @@ func (i *instruments) register() error {
 
 // Describe lists the metrics.
 func (i *instruments) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{i.state, i.pods, i.condition, i.phase, i.paused, i.operation, i.open, i.renewal, i.expiry, i.audit, i.proven, i.nodeExpiry} {
+	for _, d := range []*prometheus.Desc{i.state, i.pods, i.condition, i.phase, i.paused, i.operation, i.machine, i.open, i.renewal, i.expiry, i.audit, i.proven, i.nodeExpiry} {
 		ch <- d
 	}
 	i.writes.Describe(ch)
@@ -92,16 +93,19 @@ func (i *instruments) Collect(ch chan<- prometheus.Metric) {
 	i.writes.Collect(ch)
 	i.effects.Collect(ch)
 	var all v1alpha1.OnecloudClusterList
-	if i.list(&all) != nil { // the cache is not ready
-		return
-	}
 	var operations v1alpha1.OnecloudOperationList
-	if i.operations && i.list(&operations) != nil {
-		return
+	var machines v1alpha1.OnecloudMachineList
+	if i.list(&all) != nil || !i.without.operations && i.list(&operations) != nil || !i.without.machines && i.list(&machines) != nil {
+		return // the cache is not ready
 	}
 	for _, o := range operations.Items {
 		if o.Status.Phase != "" {
 			ch <- prometheus.MustNewConstMetric(i.operation, prometheus.GaugeValue, 1, o.Namespace, o.Spec.Cloud, o.Name, o.Spec.Action, string(o.Status.Phase))
+		}
+	}
+	for _, m := range machines.Items {
+		if m.Status.Phase != "" {
+			ch <- prometheus.MustNewConstMetric(i.machine, prometheus.GaugeValue, 1, m.Namespace, m.Spec.Cloud, m.Name, string(m.Status.Phase))
 		}
 	}
 	i.mu.Lock()

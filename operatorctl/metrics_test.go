@@ -36,7 +36,7 @@ func TestMetricsAreDocumented(t *testing.T) {
 		documented[m[1]] = m[3]
 	}
 	descs := make(chan *prometheus.Desc, 100)
-	newInstruments(nil, true, nil).Describe(descs)
+	newInstruments(nil, lacking{}, nil).Describe(descs)
 	close(descs)
 	for d := range descs {
 		m := descName.FindStringSubmatch(d.String())
@@ -72,11 +72,15 @@ func attempted(series string) bool {
 func TestMetricsFollowTheStatus(t *testing.T) {
 	cr := &v1alpha1.OnecloudCluster{ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: "c"}}
 	c := fake.NewClientBuilder().WithScheme(kube.Scheme()).WithObjects(cr).Build()
-	i := newInstruments(func(all client.ObjectList) error { return c.List(t.Context(), all) }, true, func(string) map[string]certreport.Report { return nil })
+	i := newInstruments(func(all client.ObjectList) error { return c.List(t.Context(), all) }, lacking{}, func(string) map[string]certreport.Report { return nil })
 	op := &v1alpha1.OnecloudOperation{ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: "check-1"},
 		Spec:   v1alpha1.OnecloudOperationSpec{Cloud: "c", Action: v1alpha1.ActionCheck},
 		Status: v1alpha1.OnecloudOperationStatus{Phase: v1alpha1.OperationRunning}}
-	require.NoError(t, c.Create(t.Context(), op))
+	m := &v1alpha1.OnecloudMachine{ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: "worker-1"},
+		Spec: v1alpha1.OnecloudMachineSpec{Cloud: "c"}, Status: v1alpha1.OnecloudMachineStatus{Phase: v1alpha1.MachineFailed}}
+	for _, o := range []client.Object{op, m} {
+		require.NoError(t, c.Create(t.Context(), o))
+	}
 	reg := prometheus.NewPedanticRegistry()
 	reg.MustRegister(i)
 	set := func(phase v1alpha1.Phase, state v1alpha1.State, ready metav1.ConditionStatus) {
@@ -115,7 +119,8 @@ func TestMetricsFollowTheStatus(t *testing.T) {
 	want := []string{
 		"ocadm_audit_due_timestamp_seconds 7", renewal, "ocadm_cloud_condition Ready 1", "ocadm_cloud_phase Running 1",
 		"ocadm_component_pods glance ready 1", "ocadm_component_pods glance wanted 2", "ocadm_component_state glance Available 1",
-		"ocadm_effects_open failed 2", "ocadm_effects_open pending 0", "ocadm_operation_phase Check check-1 Running 1",
+		"ocadm_effects_open failed 2", "ocadm_effects_open pending 0", "ocadm_machine_phase worker-1 Failed 1",
+		"ocadm_operation_phase Check check-1 Running 1",
 	}
 	if d := cmp.Diff(want, shown()); d != "" {
 		t.Error(d)
@@ -134,7 +139,7 @@ func TestMetricsFollowTheStatus(t *testing.T) {
 	}
 	cr.Annotations, cr.Finalizers = nil, []string{v1alpha1.Finalizer}
 	set(v1alpha1.PhaseDeleting, v1alpha1.Available, metav1.ConditionFalse)
-	for _, o := range []client.Object{cr, op} {
+	for _, o := range []client.Object{cr, op, m} {
 		require.NoError(t, c.Delete(t.Context(), o))
 	}
 	gone := func(series string) bool { return attempted(series) || strings.HasPrefix(series, "ocadm_component") } // nobody observes the components
@@ -155,7 +160,7 @@ func TestMetricsOfADamagedReport(t *testing.T) {
 	cr := &v1alpha1.OnecloudCluster{ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: "c"}}
 	c := fake.NewClientBuilder().WithScheme(kube.Scheme()).WithObjects(cr).Build()
 	twice := certreport.Report{Certificates: []certreport.Certificate{{Name: "apiserver", Ends: time.Unix(9, 0)}, {Name: "apiserver", Ends: time.Unix(5, 0)}, {Name: "no end"}}}
-	i := newInstruments(func(all client.ObjectList) error { return c.List(t.Context(), all) }, false,
+	i := newInstruments(func(all client.ObjectList) error { return c.List(t.Context(), all) }, lacking{operations: true, machines: true},
 		func(string) map[string]certreport.Report { return map[string]certreport.Report{"node1": twice} })
 	reg := prometheus.NewPedanticRegistry()
 	reg.MustRegister(i)
