@@ -333,12 +333,8 @@ func newClusterDelete(a *app) *cobra.Command {
 				if data {
 					question = fmt.Sprintf("Delete cloud %s with all its databases and volumes? Type its name to continue:", f.key())
 				}
-				sure, err := ui.Confirm(c.Context(), a.In, a.Err, question, f.name, "--yes")
-				if err != nil {
+				if err := a.ask(c.Context(), question, f.name, "The cloud was not deleted", c.CommandPath()+" --yes"); err != nil {
 					return err
-				}
-				if !sure {
-					return a.printOutcome(&f, f.outcome("kept"))
 				}
 			}
 			return f.withCloud(c, func(ctx context.Context, k client.WithWatch) error { return a.deleteCloud(ctx, k, &f, data) })
