@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/internal/kube"
 	"yunion.io/x/ocadm/operatorctl/release"
 	"yunion.io/x/ocadm/test/require"
@@ -75,6 +76,11 @@ func TestImagesInUse(t *testing.T) {
 	want := []string{"docker.io/library/flannel:v1", "registry.example.org/region:v4.0.2", "registry.example.org/region:v4.0.3", "registry.example.org/region:v4.0.4", pinned}
 	if got := slices.Sorted(maps.Keys(used)); !slices.Equal(got, want) {
 		t.Errorf("%q", got)
+	}
+	secret.Data = nil
+	_, err = imagesInUse(t.Context(), fake.NewClientBuilder().WithScheme(s).WithObjects(secret).Build())
+	if list := finding.Of(noCluster(err)); len(list) != 1 || list[0].Code != "OCA-2335" || !strings.Contains(list[0].Remedy, "kubectl -n onecloud delete secret cloud-release-1") {
+		t.Errorf("with a damaged release: %v", err)
 	}
 }
 
