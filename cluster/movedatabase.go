@@ -230,7 +230,7 @@ func (x *moving) copy(ctx context.Context, r workflow.Reporter) error {
 		return finding.Errorf("OCA-7411", "The databases were not moved; the cloud still belongs to "+x.out.From, remedy, "%w", err)
 	}
 	x.out.Tables, x.out.Rows = data.Count()
-	r.Changed("%d databases with %d tables and %d rows copied", len(data.Databases), x.out.Tables, x.out.Rows)
+	r.Changed("%s copied", data)
 	return nil
 }
 

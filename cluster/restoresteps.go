@@ -205,8 +205,7 @@ func (x *restoring) databases(ctx context.Context, r workflow.Reporter) error {
 	if _, err := backup.RestoreDatabases(ctx, r, x.Store, x.info, *x.contents, x.admin, x.IDs...); err != nil {
 		return x.halfway(backupFinding(err))
 	}
-	tables, rows := x.contents.Manifest.Data.Count()
-	lines := []string{fmt.Sprintf("%d databases with %d tables and %d rows restored", len(x.contents.Header.Databases), tables, rows)}
+	lines := []string{fmt.Sprintf("%s restored", x.contents.Manifest.Data)}
 	if len(x.others) > 0 {
 		if err := backup.Empty(ctx, r, x.admin, x.others); err != nil {
 			return x.halfway(backupFinding(err))

@@ -51,7 +51,7 @@ func newOperatorManifests(a *app) *cobra.Command {
 			if err := files.Write(dir); err != nil {
 				return err
 			}
-			_, err = fmt.Fprintf(a.Err, "wrote %d files to %s\n", len(files), dir)
+			_, err = fmt.Fprintf(a.Err, "wrote %s to %s\n", lists.Counted(len(files), "file"), dir)
 			return err
 		},
 	}

@@ -81,7 +81,7 @@ func (p *Plan) Prepare(ctx context.Context, w Watcher) error {
 	}
 	need, free, err := p.room(ctx)
 	if err == nil {
-		w.Info("%d databases; the file needs about %s, %s", len(p.Header.Databases), text(need), freeIn(free, p.Store))
+		w.Info("%s; the file needs about %s, %s", lists.Counted(len(p.Header.Databases), "database"), text(need), freeIn(free, p.Store))
 	}
 	return err
 }
@@ -320,7 +320,7 @@ func Same(want, have dump.Summary, into func(string) string) []string {
 			case !there:
 				out = append(out, fmt.Sprintf("%s.%s is missing", d.Name, t.Name))
 			case got.Rows != t.Rows:
-				out = append(out, fmt.Sprintf("%s.%s has %d rows, not %d", d.Name, t.Name, got.Rows, t.Rows))
+				out = append(out, fmt.Sprintf("%s.%s has %s, not %d", d.Name, t.Name, lists.Counted(got.Rows, "row"), t.Rows))
 			case got.Checksum != t.Checksum:
 				out = append(out, fmt.Sprintf("%s.%s has the right number of rows, but different content", d.Name, t.Name))
 			}

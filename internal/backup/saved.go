@@ -316,11 +316,11 @@ func grown(then, now dump.Summary) []string {
 			old, there := was[name]
 			switch {
 			case !there:
-				out = append(out, fmt.Sprintf("%s: a new table with %d rows", name, t.Rows))
+				out = append(out, fmt.Sprintf("%s: a new table with %s", name, lists.Counted(t.Rows, "row")))
 			case old.Rows != t.Rows:
-				out = append(out, fmt.Sprintf("%s: %d rows, had %d", name, t.Rows, old.Rows))
+				out = append(out, fmt.Sprintf("%s: %s, had %d", name, lists.Counted(t.Rows, "row"), old.Rows))
 			case old.Checksum != t.Checksum:
-				out = append(out, fmt.Sprintf("%s: %d rows as before, with different values or columns", name, t.Rows))
+				out = append(out, fmt.Sprintf("%s: %s as before, with different values or columns", name, lists.Counted(t.Rows, "row")))
 			}
 		}
 	}

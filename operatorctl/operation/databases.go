@@ -98,7 +98,7 @@ func save() Step {
 			if err != nil {
 				return err
 			}
-			w.report.Info("copying %d databases, %s, on their server", len(names), mebibytes(size))
+			w.report.Info("copying %s, %s, on their server", lists.Counted(len(names), "database"), mebibytes(size))
 			saved, err := w.copySet(ctx, savedSet(w.rollout().From), names)
 			if err != nil {
 				return err
@@ -229,8 +229,7 @@ func copies(s backup.Saved) *v1alpha1.DatabaseCopies {
 }
 
 func copied(s backup.Saved) string {
-	tables, rows := s.Data.Count()
-	return fmt.Sprintf("copied %d databases with %d tables and %d rows to %s…", len(s.Data.Databases), tables, rows, s.Prefix())
+	return fmt.Sprintf("copied %s to %s…", s.Data, s.Prefix())
 }
 
 // intact returns an error if copies do not hold what was saved. They are databases on a server that others can write to, too.

@@ -160,7 +160,7 @@ func (h *rehearsal) copy(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	h.report.Info("copying %d databases, %s", len(names), mebibytes(bytes))
+	h.report.Info("copying %s, %s", lists.Counted(len(names), "database"), mebibytes(bytes))
 	for try := 1; ; try++ {
 		if h.scratch, err = backup.NewScratch(ctx, h.admin, h.owner, names); err != nil {
 			return err

@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strings"
 
+	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/internal/mysql"
 )
 
@@ -77,6 +78,11 @@ func (s Summary) Count() (tables int, rows int64) {
 		}
 	}
 	return tables, rows
+}
+
+func (s Summary) String() string {
+	tables, rows := s.Count()
+	return fmt.Sprintf("%s with %s and %s", lists.Counted(len(s.Databases), "database"), lists.Counted(tables, "table"), lists.Counted(rows, "row"))
 }
 
 // Tables returns the tables by DATABASE.TABLE. The databases of clouds have no dots in their names.

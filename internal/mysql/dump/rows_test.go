@@ -47,3 +47,15 @@ func unescape(t *testing.T, literal []byte) []byte {
 	}
 	return out
 }
+
+func TestSummaryInWords(t *testing.T) {
+	table := TableSummary{Name: "user", Rows: 1}
+	s := Summary{Databases: []DatabaseSummary{{Name: "keystone", Tables: []TableSummary{table}}}}
+	if text := s.String(); text != "1 database with 1 table and 1 row" {
+		t.Error(text)
+	}
+	s.Databases = append(s.Databases, DatabaseSummary{Name: "empty"})
+	if text := s.String(); text != "2 databases with 1 table and 1 row" {
+		t.Error(text)
+	}
+}
