@@ -113,13 +113,14 @@ func newComponentLogs(a *app) *cobra.Command {
 			alike := labels.SelectorFromSet(labels.Set{ // the namespace may have another cloud
 				v1alpha1.LabelComponent: pod.Labels[v1alpha1.LabelComponent], v1alpha1.LabelInstance: pod.Labels[v1alpha1.LabelInstance],
 			})
-			argv = []string{"logs", "-l", alike.String(), "--prefix", "-c", container, "--max-log-requests=50"}
+			argv = []string{"logs", "-l", alike.String(), "--prefix", "-c", container, "--max-log-requests=1000"} // a host agent runs on each node
 		}
 		return append(argv, fmt.Sprintf("--follow=%t", follow), fmt.Sprintf("--previous=%t", previous), fmt.Sprintf("--tail=%d", tail)), nil
 	})
 	c.Flags().BoolVarP(&follow, "follow", "f", false, "keep printing new lines")
 	c.Flags().BoolVarP(&previous, "previous", "p", false, "print the log of the container before its last restart")
 	c.Flags().BoolVar(&everywhere, "all-pods", false, "print the logs of all pods of the component")
+	c.MarkFlagsMutuallyExclusive("all-pods", "node")
 	c.Flags().IntVar(&tail, "tail", -1, "number of lines from the end to print; -1 prints all")
 	return c
 }
