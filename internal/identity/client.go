@@ -29,6 +29,8 @@ const (
 	renewEarly = 5 * time.Minute
 	// refusedFor is how long a refused login is not retried: many calls that fail together count as one attempt.
 	refusedFor = 500 * time.Millisecond
+	// doubtedAfter is the age from which a token that is forbidden something is replaced.
+	doubtedAfter = 30 * time.Second
 	// maxParallel is the maximum number of concurrent requests of a client; others wait.
 	maxParallel = 8
 	// maxAnswer limits how much of a response is read.
@@ -129,14 +131,15 @@ type request struct {
 	secrets []string
 }
 
-// do sends a request with a token; if the token is no longer accepted, it replaces it once.
+// do sends a request with a token; if the token may no longer be accepted, it replaces it once. The services treat a token that they do not know as none
+// at all, and forbid what it asks for.
 func (c *Client) do(ctx context.Context, r request, out any) error {
 	t, err := c.session(ctx, nil)
 	if err != nil {
 		return err
 	}
 	_, err = c.send(ctx, r, t.id, out)
-	if !isStatus(err, http.StatusUnauthorized) {
+	if !IsUnauthorized(err) && (!IsForbidden(err) || c.o.Now().Sub(t.issued) < doubtedAfter) {
 		return err
 	}
 	if t, err = c.session(ctx, t); err != nil {

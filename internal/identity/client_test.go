@@ -34,9 +34,18 @@ func TestTokenIsKeptAndRenewed(t *testing.T) {
 	call(1)
 	call(1)
 	f.token++ // The service lost the token: refused once, renewed, repeated.
+	now = now.Add(time.Minute)
 	call(2)
+	f.visible = false // The administrator may not list services: a new token is not asked for at once, but later.
+	for age, want := range []int{2, 3} {
+		now = now.Add(time.Duration(age) * time.Minute)
+		if _, err := c.ListServices(t.Context()); !IsForbidden(err) || f.logins != want {
+			t.Errorf("after %d minutes: %v, %d logins, want %d", age, err, f.logins, want)
+		}
+	}
+	f.visible = true
 	now = now.Add(24*time.Hour - time.Minute) // It is about to expire.
-	call(3)
+	call(4)
 }
 
 func TestRefusedTwiceIsAnError(t *testing.T) {

@@ -27,8 +27,8 @@ const (
 
 type record = map[string]any
 
-// fake responds like the identity service: 200 everywhere, 403 to everything but policies and roles until the administrator's policy is both bound
-// and reloaded, lists of twenty without a limit, system accounts hidden. It serves region and yunionconf too.
+// fake responds like the identity service: 200 everywhere, 403 to a token that is not valid and to everything but policies and roles until the
+// administrator's policy is both bound and reloaded, 423 to the login of a disabled user, lists of twenty without a limit, system accounts hidden. It serves region and yunionconf too.
 type fake struct {
 	t   *testing.T
 	srv *httptest.Server
@@ -162,7 +162,7 @@ func (f *fake) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if r.Header.Get("X-Auth-Token") != f.currentToken() {
-		refuse(w, http.StatusUnauthorized, "InvalidCredentialError", "invalid token "+r.Header.Get("X-Auth-Token"))
+		refuse(w, http.StatusForbidden, "ForbiddenError", "not enough privilege for "+r.Header.Get("X-Auth-Token"))
 		return
 	}
 	parts := strings.Split(strings.Trim(path, "/"), "/")
@@ -192,6 +192,8 @@ func (f *fake) login(w http.ResponseWriter, body record) {
 	switch {
 	case !ok:
 		refuse(w, http.StatusNotFound, "UserNotFound", "no user with password "+u.Password)
+	case f.find("users", u.Name)["enabled"] == false:
+		refuse(w, http.StatusLocked, "UserDisabled", "UserDisabled")
 	case want != u.Password:
 		refuse(w, http.StatusUnauthorized, "WrongPassword", "wrong password "+u.Password)
 	default:

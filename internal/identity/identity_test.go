@@ -187,6 +187,7 @@ func TestEnsureUser(t *testing.T) {
 		{"shown in lists", func(f *fake) { f.find("users", "glance")["is_system_account"] = false }, want("two"), []string{"PUT /users/users-1"}},
 		{"web console", func(f *fake) { f.find("users", "glance")["allow_web_console"] = true }, want("two"), []string{"PUT /users/users-1"}},
 		{"disabled", func(f *fake) { f.find("users", "glance")["enabled"] = false }, want("two"), []string{"PUT /users/users-1"}},
+		{"enabled again", nil, want("two"), nil},
 	})
 	if f.password["glance"] != "two" {
 		t.Errorf("password %q", f.password["glance"])

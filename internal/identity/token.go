@@ -4,7 +4,6 @@ package identity
 
 import (
 	"context"
-	"errors"
 	"net/http"
 	"time"
 )
@@ -17,9 +16,9 @@ type ref struct {
 func (r ref) is(idOrName string) bool { return r.ID == idOrName || r.Name == idOrName }
 
 type token struct {
-	id      string
-	expires time.Time
-	user    struct {
+	id              string
+	issued, expires time.Time
+	user            struct {
 		ref
 		Domain ref `json:"domain"`
 	}
@@ -92,7 +91,7 @@ func (c *Client) login(ctx context.Context, user, password, project string) (*to
 	if err != nil {
 		return nil, err
 	}
-	t := &token{id: header.Get("X-Subject-Token"), expires: answer.Token.ExpiresAt, user: answer.Token.User, project: answer.Token.Project}
+	t := &token{id: header.Get("X-Subject-Token"), issued: c.o.Now(), expires: answer.Token.ExpiresAt, user: answer.Token.User, project: answer.Token.Project}
 	if t.id == "" {
 		return nil, &Error{Status: http.StatusOK, Class: ClassMalformed, Op: r.op, URL: r.url, Title: "the response has no X-Subject-Token"}
 	}
@@ -102,16 +101,8 @@ func (c *Client) login(ctx context.Context, user, password, project string) (*to
 // passwordWorks reports whether the user can log in with the password. Any other outcome is an error.
 func (c *Client) passwordWorks(ctx context.Context, user, password string) (bool, error) {
 	err := c.CheckLogin(ctx, user, password, "")
-	if err == nil {
-		return true, nil
-	}
-	// A disabled user, or one without a project, is refused after its password was accepted.
-	e, ok := errors.AsType[*Error](err)
-	switch {
-	case ok && e.Status == http.StatusUnauthorized:
+	if IsUnauthorized(err) {
 		return false, nil
-	case ok && e.Status == http.StatusForbidden:
-		return true, nil
 	}
-	return false, err
+	return err == nil, err
 }

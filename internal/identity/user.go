@@ -26,9 +26,11 @@ func (c *Client) EnsureUser(ctx context.Context, s *Snapshot, name, password str
 		}
 	}
 	fields := changes(field{"is_system_account", user.IsSystemAccount, true}, field{"allow_web_console", user.AllowWebConsole, false}, field{"enabled", user.Enabled, true})
-	works, err := c.passwordWorks(ctx, name, password)
-	if err != nil {
-		return "", false, err
+	works := false // a disabled user cannot log in: the service answers 423 to any password
+	if user.Enabled {
+		if works, err = c.passwordWorks(ctx, name, password); err != nil {
+			return "", false, err
+		}
 	}
 	if !works {
 		fields["password"] = password
