@@ -49,7 +49,7 @@ func TestCloud(t *testing.T) {
 				t.Errorf("login as %s: got %d, want %d", tc.user, got, tc.status)
 			}
 		}
-		r.want(http.StatusUnauthorized, http.MethodGet, auth+"/services", "")
+		r.want(http.StatusForbidden, http.MethodGet, auth+"/services", "")
 		r.want(http.StatusNotFound, http.MethodGet, auth+"/nothing", "")
 		r.want(http.StatusMethodNotAllowed, http.MethodPatch, auth+"/auth/tokens", "")
 	})
@@ -129,7 +129,7 @@ func testRegion(t *testing.T, c *fakecloudtest.Cloud, r *rest) {
 	tag := r.want(http.StatusOK, http.MethodPost, base+"/schedtags", `{"schedtag":{"name":"same_project","default_strategy":"prefer"}}`)
 	r.want(http.StatusOK, http.MethodPost, base+"/dynamicschedtags", fmt.Sprintf(`{"dynamicschedtag":{"name":"same_cloudprovider_project",
 		"schedtag":%q,"condition":"host.cloudprovider.tenant_id == server.owner_tenant_id","enabled":true}}`, inner(tag, "schedtag", "id")))
-	newREST(t, c).want(http.StatusUnauthorized, http.MethodGet, base+"/zones", "")
+	newREST(t, c).want(http.StatusForbidden, http.MethodGet, base+"/zones", "")
 	if code := region.Stop(); code != 0 {
 		t.Errorf("SIGTERM: exit %d", code)
 	}

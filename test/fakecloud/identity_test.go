@@ -5,6 +5,7 @@ package main_test
 import (
 	"context"
 	"fmt"
+	"net/http"
 	"testing"
 	"time"
 
@@ -50,6 +51,24 @@ func TestIdentityClient(t *testing.T) {
 		}
 		ensureCatalogue(t, client, s, want)
 	}
+	// A disabled account cannot log in, whatever the password, and a token that is not valid gives no rights.
+	r := newREST(t, c)
+	r.login(c.AuthURL(), "sysadmin", adminPassword)
+	r.want(http.StatusOK, http.MethodPatch, c.AuthURL()+"/users/regionadmin", `{"user":{"enabled":false}}`)
+	for _, password := range []string{"new", "wrong"} {
+		if got := newREST(t, c).login(c.AuthURL(), "regionadmin", password); got != http.StatusLocked {
+			t.Errorf("password %s: %d", password, got)
+		}
+	}
+	s, err := client.Snapshot(ctx)
+	require.NoError(t, err)
+	_, changed, err := client.EnsureUser(ctx, s, identity.Account{Name: "regionadmin", Password: "newest", System: true})
+	expect(t, "disabled account", changed, true, err)
+	if err := client.CheckLogin(ctx, "regionadmin", "newest", "system"); err != nil {
+		t.Error(err)
+	}
+	r.token = "gAAAAAwrong"
+	r.want(http.StatusForbidden, http.MethodGet, c.AuthURL()+"/services", "")
 }
 
 func ensureCatalogue(t *testing.T, client *identity.Client, s *identity.Snapshot, want bool) {

@@ -174,7 +174,7 @@ func (n *nodes) host(t *testing.T, region string) {
 	}
 
 	server := fmt.Sprintf("https://localhost:%d/servers/vm1", port)
-	newREST(t, n.c).want(http.StatusUnauthorized, http.MethodPost, server+"/start", "")
+	newREST(t, n.c).want(http.StatusForbidden, http.MethodPost, server+"/start", "")
 	var pid int
 	if _, err := fmt.Sscan(fmt.Sprint(r.want(http.StatusOK, http.MethodPost, server+"/start", "")["pid"]), &pid); err != nil || pid < 2 {
 		t.Fatalf("pid %d, %v", pid, err)

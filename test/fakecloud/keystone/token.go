@@ -159,10 +159,10 @@ func (s *Server) authenticate(ctx context.Context, request authRequest) (rest.Re
 		return nil, &rest.Error{Code: http.StatusNotFound, Class: "UserNotFound", Details: "unauthorized UserNotFound"}
 	case err != nil:
 		return nil, err
+	case !user.True("enabled"): // whatever the password
+		return nil, &rest.Error{Code: http.StatusLocked, Class: "UserDisabled", Details: "UserDisabled"}
 	case !checkPassword(user.Text("password"), given.Password):
 		return nil, &rest.Error{Code: http.StatusUnauthorized, Class: "WrongPassword", Details: "unauthorized WrongPassword"}
-	case !user.True("enabled"):
-		return nil, &rest.Error{Code: http.StatusForbidden, Class: "UserDisabled", Details: "unauthorized UserDisabled"}
 	}
 	return user, nil
 }

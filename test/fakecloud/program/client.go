@@ -213,7 +213,7 @@ func (c *Client) do(ctx context.Context, method, target string, header map[strin
 		maps.Copy(headers, header)
 		answer, _, err := c.Send(ctx, method, target, headers, body)
 		var refusal *rest.Error
-		if !errors.As(err, &refusal) || refusal.Code != http.StatusUnauthorized || attempt > 0 {
+		if !errors.As(err, &refusal) || refusal.Code != http.StatusUnauthorized && refusal.Code != http.StatusForbidden || attempt > 0 {
 			return answer, err
 		}
 		if _, err := c.Login(ctx); err != nil {

@@ -34,6 +34,14 @@ func Unauthorized(details string) *Error {
 	return &Error{Code: http.StatusUnauthorized, Class: "UnauthorizedError", Details: details}
 }
 
+// Guest replaces the refusal of a token: the real services treat its bearer as a guest, who may do nothing.
+func Guest(err error) error {
+	if e, ok := errors.AsType[*Error](err); ok && e.Code == http.StatusUnauthorized {
+		return Forbidden("not enough privilege: " + e.Details)
+	}
+	return err
+}
+
 func BadInput(format string, args ...any) *Error {
 	return &Error{Code: http.StatusBadRequest, Class: "InputParameterError", Details: fmt.Sprintf(format, args...)}
 }
