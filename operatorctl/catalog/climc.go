@@ -17,7 +17,7 @@ func climc() component.Component {
 		Image:  component.Image{EE: "climc-ee", EEFor: eeSupport},
 		// Its entry point runs dropbear on port 22. The console opens its shells there: dropbear sets the user and groups of each.
 		Workload: component.Workload{Command: []string{"bash", "/opt/climc-entrypoint.sh"}, Env: climcEnv, Security: usualRights()},
-		Config:   &component.Config{Plain: "rcadmin.tmpl", File: "rcadmin"},
+		Config:   &component.Config{Plain: "rcadmin.tmpl", File: "rcadmin", Reads: []string{component.BootstrapPassword}},
 	}
 }
 

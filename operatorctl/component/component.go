@@ -247,6 +247,8 @@ type Config struct {
 	Secrets func(Inputs) map[string]any
 	// Plain is a file without secrets (nginx, rcadmin) from templates/services/<Plain>. Its ConfigMap is mounted directly, key "config".
 	Plain string
+	// Reads names the credentials in the environment of the pods. A new value restarts them.
+	Reads []string
 	// Sealed is a file with secrets that does not consist of options, from templates/services/<Sealed>. It is in the Secret as a whole.
 	Sealed string
 	// Properties writes the options as key=value lines, for programs in Java.

@@ -76,6 +76,9 @@ func configuration(c component.Component, in component.Inputs) (out conf, err er
 			out.secret[name] = []byte(text)
 		}
 	}
+	for _, key := range c.Config.Reads {
+		rolls[key] = []byte(in.Credentials[key])
+	}
 	all := maps.Clone(out.secret)
 	maps.Copy(all, rolls)
 	out.hash = hash(all)

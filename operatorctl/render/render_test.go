@@ -103,6 +103,21 @@ func TestAdminPasswordIsSetOnce(t *testing.T) {
 	}
 }
 
+// climc has the administrator's password in its environment, which only a new pod reads again.
+func TestPasswordInEnvironmentRolls(t *testing.T) {
+	cluster := resolved(t, base+"/cr.yaml")
+	hashes := map[string]bool{}
+	for _, password := range []string{"one", "two"} {
+		credentials := component.Credentials{component.BootstrapPassword: password}
+		o, err := render.Component(cluster.Components["climc"], component.Inputs{Cluster: cluster, Credentials: credentials})
+		require.NoError(t, err)
+		hashes[hashOf(o)] = true
+	}
+	if len(hashes) != 2 {
+		t.Errorf("another password does not roll the pods: %v", hashes)
+	}
+}
+
 // host-health shares host's configuration: a change rolls both.
 func TestSharedConfigurationRolls(t *testing.T) {
 	edited := map[string]map[string]string{"host": {"default_qemu_version": "9.0.1"}}
