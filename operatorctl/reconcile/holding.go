@@ -225,13 +225,15 @@ func (h *holding) mergeOne(old release.Object, there bool, base, now *piece) (*p
 	return h.piece(old)
 }
 
-// piece returns an object of the release, to be applied under its hash there.
+// piece returns an object of the release, to be applied under its hash there, if it still has one.
 func (h *holding) piece(o release.Object) (*piece, error) {
 	typed, err := engine.Typed(h.scheme, o.Key("").GVK, o.Content)
 	if err != nil {
 		return nil, fmt.Errorf("reading %s %q of a release: %w", o.Kind, o.Name, err)
 	}
-	engine.ApplyAs(typed, o.Hash)
+	if o.Hash != "" {
+		engine.ApplyAs(typed, o.Hash)
+	}
 	return &piece{Object: typed, role: role(o.Role)}, nil
 }
 
