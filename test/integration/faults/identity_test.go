@@ -3,6 +3,7 @@
 package faults
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"net/http"
@@ -76,27 +77,30 @@ func TestIdentityOfRunningCloud(t *testing.T) {
 			w.untilReady(t, o, -1)
 		})
 	}
-	t.Run("ends the session", func(t *testing.T) {
-		var once sync.Once
-		var refused bool
-		before := o.has()
-		o.breaks(func(r *http.Request) (answered *http.Response, _ error) {
-			if !isLogin(r) {
-				once.Do(func() { refused, answered = true, answer(401, "InvalidToken") })
+	for _, code := range []int{http.StatusUnauthorized, http.StatusForbidden} { // the real service forbids
+		t.Run(fmt.Sprintf("ends the session with %d", code), func(t *testing.T) {
+			var lock sync.Mutex
+			var ended string
+			before := o.has()
+			o.breaks(func(r *http.Request) (answered *http.Response, _ error) {
+				lock.Lock()
+				defer lock.Unlock()
+				token := r.Header.Get("X-Auth-Token")
+				if ended = cmp.Or(ended, token); token != "" && token == ended {
+					answered = answer(code, "InvalidToken")
+				}
+				return answered, nil
+			}, nil, nil)
+			for passed, _ := passes(t); o.has().minus(before).logins == 0; passed, _ = passes(t) {
+				untilQuiet(t, passed)
 			}
-			return answered, nil
-		}, nil, nil)
-		passed, _ := passes(t)
-		for !refused {
-			untilQuiet(t, passed)
-			passed, _ = passes(t)
-		}
-		w.untilReady(t, o, -1)
-		if logins := o.has().minus(before).logins; logins != 1 {
-			t.Errorf("%d logins", logins)
-		}
-		o.heals()
-	})
+			w.untilReady(t, o, -1)
+			if logins := o.has().minus(before).logins; logins != 1 {
+				t.Errorf("%d logins", logins)
+			}
+			o.heals()
+		})
+	}
 	t.Run("has an endpoint that was edited", func(t *testing.T) {
 		s := w.table(t, "keystone")
 		r := w.endpoint(t, s, "glance", "internal")
