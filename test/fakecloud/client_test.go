@@ -107,7 +107,8 @@ func (r *rest) bootstrap(auth string) {
 			r.t.Errorf("refusal of %s: %v", kind, answer)
 		}
 	}
-	r.want(http.StatusBadRequest, http.MethodPost, auth+"/policies", `{"policy":{"name":"x","scope":"system","policy":{"*":"allow"}}}`)
+	r.want(http.StatusBadRequest, http.MethodPost, auth+"/policies", `{"policy":{"name":"x","type":"x","scope":"system","policy":{"*":"allow"}}}`)
+	r.want(http.StatusBadRequest, http.MethodPost, auth+"/policies", `{"policy":{"name":"x","scope":"system","blob":{"policy":{"*":"allow"}}}}`)
 	r.want(http.StatusOK, http.MethodPost, auth+"/policies", `{"policy":{"name":"sysadmin","type":"sysadmin","scope":"system",
 		"enabled":true,"is_system":true,"is_public":true,"blob":{"policy":{"*":"allow"}}}}`)
 	roles := r.want(http.StatusOK, http.MethodGet, auth+"/roles?name=admin", "")["roles"].([]any)

@@ -16,7 +16,7 @@ func (s *Server) collections() []rest.Collection {
 	named := []string{"name"}
 	return []rest.Collection{
 		{Path: "/v3/policies", Singular: "policy", Defaults: rest.Record{"enabled": true, "domain_id": defaultDomain, "scope": "project"},
-			Required: append(named, "blob"), Prepare: asChange(changePolicy), Change: changePolicy},
+			Required: append(named, "type", "blob"), Prepare: asChange(changePolicy), Change: changePolicy},
 		{Path: "/v3/users", Singular: "user", Required: named, Hide: []string{"password"},
 			Defaults: rest.Record{"domain_id": defaultDomain, "enabled": true, "allow_web_console": true, "is_system_account": false},
 			Prepare:  asChange(changeUser), Change: changeUser, Remove: s.removeUser},

@@ -125,7 +125,7 @@ func (s *Server) issueToken(c rest.Call) (any, error) {
 		return nil, err
 	}
 	if who.project != nil && len(who.roles) == 0 {
-		return nil, rest.Unauthorized("unauthorized [auth] user not in project")
+		return nil, &rest.Error{Code: http.StatusUnauthorized, Class: "UnauthorizedError", Details: "unauthorized [auth] user not in project"}
 	}
 	if token, err = s.store.Insert(c.Context(), "tokens", token, ""); err != nil {
 		return nil, err

@@ -30,10 +30,6 @@ func Forbidden(details string) *Error {
 	return &Error{Code: http.StatusForbidden, Class: "ForbiddenError", Details: details}
 }
 
-func Unauthorized(details string) *Error {
-	return &Error{Code: http.StatusUnauthorized, Class: "UnauthorizedError", Details: details}
-}
-
 // Guest replaces the refusal of a token: the real services treat its bearer as a guest, who may do nothing.
 func Guest(err error) error {
 	if e, ok := errors.AsType[*Error](err); ok && e.Code == http.StatusUnauthorized {
