@@ -47,8 +47,7 @@ type Backup struct {
 	Now func(cr *v1alpha1.OnecloudCluster, b *Backup)
 }
 
-// Make makes the backup and records the outcome in the cluster. It returns a warning if older backups could not be removed or no etcd snapshot was
-// stored.
+// Make makes the backup and records the outcome in the cluster. It only warns if older backups were not removed or no etcd snapshot was stored.
 func (b Backup) Make(ctx context.Context, c client.WithWatch) (info backup.Info, warning error, err error) {
 	u, err := get(ctx, c, b.Key)
 	if err != nil {

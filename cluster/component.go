@@ -79,8 +79,7 @@ func (r ComponentRef) Apply(ctx context.Context, c client.Client, change Compone
 	return lines, nil
 }
 
-// patch is pure. same lists the fields whose value is already that of the operator. A tag or a repository removes a complete image, which would
-// override them.
+// patch is pure. same lists the fields that already have the operator's value. A tag or repository removes a complete image, which would override it.
 func (r ComponentRef) patch(live *unstructured.Unstructured, change ComponentChange) (block map[string]any, same, lines []string) {
 	block, change = map[string]any{}, maps.Clone(change)
 	if _, given := change["image"]; !given && r.chosen(live, "image") && (change["tag"] != nil || change["repository"] != nil) {

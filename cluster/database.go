@@ -23,8 +23,7 @@ import (
 	"yunion.io/x/ocadm/operatorctl/archive"
 )
 
-// dial connects to addresses as usual. It replaces the name of a Service, which only the cluster's DNS can resolve, with its cluster IP, which a node
-// can reach.
+// dial connects as usual, but replaces the name of a Service, which only cluster DNS resolves, with its cluster IP, which a node can reach.
 func dial(c client.Reader, namespace string) archive.Dial {
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {
 		conn, err := (&net.Dialer{}).DialContext(ctx, network, addr)

@@ -13,8 +13,7 @@ import (
 	"yunion.io/x/ocadm/internal/lists"
 )
 
-// OperationTree draws an operation: its state, its plan, and each step with its time, progress and evidence. now is used for the times of running
-// steps.
+// OperationTree draws an operation: state, plan, and each step with its time, progress and evidence. now determines the times of running steps.
 func OperationTree(o *Operation, now time.Time) []string {
 	root := node{text: operationHeadline(o)}
 	if !o.Status.Start.IsZero() {

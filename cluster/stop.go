@@ -228,8 +228,7 @@ func ending(ctx context.Context, c client.Client, namespace string, of []*metav1
 	return "", nil
 }
 
-// endPause ends the pause that a stopped cloud had before: the changes must reach every component. A paused one would keep using the old database
-// server or passwords.
+// endPause ends the earlier pause of a stopped cloud: a paused component would keep using the old database server or passwords.
 func endPause(ctx context.Context, c client.Client, key client.ObjectKey, changed func(format string, args ...any)) error {
 	u, err := get(ctx, c, key)
 	if err != nil {

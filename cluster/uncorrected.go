@@ -31,8 +31,7 @@ type uncorrected struct {
 	names []string
 }
 
-// look is called with each state of a cloud. It ends the wait once the same components have been blocked for correctionDelay and nothing else is in
-// progress.
+// look gets each state of a cloud. It ends the wait once the same components have been blocked for correctionDelay and nothing else is in progress.
 func (w *uncorrected) look(u *unstructured.Unstructured, s Status) {
 	seen, _, _ := unstructured.NestedInt64(u.Object, "status", "observedGeneration")
 	var names []string

@@ -14,8 +14,7 @@ import (
 	"yunion.io/x/ocadm/phases/host"
 )
 
-// bindPhases adds "phase NAME" for every phase of a plan to its command, and the table of phases to its help. A phase accepts the arguments of the
-// command.
+// bindPhases adds "phase NAME" for every phase of a plan to its command, and the table of phases to its help. Phases accept the arguments of the command.
 func bindPhases(c *cobra.Command, a *app, p plan, addFlags func(*pflag.FlagSet, *runFlags)) {
 	c.Long += "\n\nThe phases of " + p.name + ", in order. --skip-phases skips phases, and \"ocadm " + p.name + " phase NAME\" runs one alone:\n\n" +
 		phaseTable(p.phases)

@@ -217,8 +217,7 @@ func explainDisk(err error) error {
 	return f
 }
 
-// lockedMachine is like machine, and locks the machine except for a dry run. It takes the lock before it reads facts and ledger, because another run
-// may change both.
+// lockedMachine is like machine but, except for a dry run, locks the machine first: another run may change the facts and the ledger.
 func (a *app) lockedMachine(ctx context.Context, cfg *config.Config, command config.For, rootfs string) (h *host.Host, unlock func(), err error) {
 	root, err := rootOf(rootfs)
 	if err != nil {

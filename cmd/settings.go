@@ -148,8 +148,7 @@ func (a *app) loadSettings(c *cobra.Command, command config.For, file string) (*
 	return &cfg, nil
 }
 
-// readsSettings makes a command also read the values of flags from OCADM_* variables and a configuration file. keys maps flags to the keys of their
-// settings.
+// readsSettings makes a command read flags from OCADM_* variables and a configuration file, too. keys maps flags to the keys of their settings.
 func (a *app) readsSettings(c *cobra.Command, keys map[string]string) {
 	var file string
 	addConfig(c.Flags(), &file)

@@ -38,8 +38,7 @@ func WaitGone(ctx context.Context, c client.WithWatch, obj client.Object, why fu
 	}, report)
 }
 
-// WaitReady watches a Deployment, DaemonSet, StatefulSet, Node or CustomResourceDefinition, named by obj, until it is ready, and looks at its pods to
-// find out why it is not.
+// WaitReady watches a Deployment, DaemonSet, StatefulSet, Node or CustomResourceDefinition, named by obj, until it is ready. Its pods show why it is not.
 func WaitReady(ctx context.Context, c client.WithWatch, obj client.Object, report func(why string)) error {
 	return waitReady(ctx, c, obj, Ready, report)
 }

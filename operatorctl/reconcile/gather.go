@@ -44,8 +44,7 @@ type reader struct {
 	now            func() time.Time
 }
 
-// gather reads everything that a reconcile decides on, and writes nothing. State.Cloud is nil if the cloud is gone. In a settled cloud, everything
-// comes from the cache.
+// gather reads everything that a reconcile decides on, for a settled cloud from the cache alone, and writes nothing. State.Cloud is nil if the cloud is gone.
 func (r reader) gather(ctx context.Context, m *cloud, key types.NamespacedName) (State, error) {
 	cr, err := r.read(ctx, m, key)
 	if err != nil || cr == nil {

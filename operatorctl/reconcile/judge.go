@@ -31,8 +31,7 @@ type judgement struct {
 	ignored []resolve.Notice
 }
 
-// judge validates the spec unless the API server already has: the CRD in the cluster may be older. An error in the block of a component only concerns
-// that component.
+// judge validates the spec unless the API server already has: the cluster's CRD may be older. An error in a component's block only concerns that component.
 func judge(ctx context.Context, cr *v1alpha1.OnecloudCluster, f resolve.Facts, checked bool) (*judgement, error) {
 	var violations []admission.Violation
 	var err error

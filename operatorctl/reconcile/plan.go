@@ -212,8 +212,7 @@ func canAsk(seen map[string]observation, names []string, self string) bool {
 	return !slices.ContainsFunc(names, func(n string) bool { return !seen[n].available && (n != self || !seen[n].serving) })
 }
 
-// dueTime returns when an effect is retried, a node has been joining for too long, or a status message changes with time alone, whichever comes
-// first.
+// dueTime returns the earliest time at which an effect is retried, a node has been joining for too long, or a status message changes with time alone.
 func dueTime(s State, d *Desired) (next time.Time) {
 	for _, n := range s.Live.nodes {
 		if n.Joining(s.Now) {
