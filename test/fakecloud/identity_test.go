@@ -62,7 +62,7 @@ func TestIdentityClient(t *testing.T) {
 	}
 	s, err := client.Snapshot(ctx)
 	require.NoError(t, err)
-	_, changed, err := client.EnsureUser(ctx, s, identity.Account{Name: "regionadmin", Password: "newest", System: true})
+	_, changed, err := client.EnsureUser(ctx, s, "regionadmin", "newest")
 	expect(t, "disabled account", changed, true, err)
 	if err := client.CheckLogin(ctx, "regionadmin", "newest", "system"); err != nil {
 		t.Error(err)
