@@ -134,8 +134,9 @@ func member(ctx context.Context, c client.Reader, namespace, name string) (Datab
 
 // judge decides whether the database survives the loss of a node. It is pure.
 func (s *DatabaseStatus) judge() {
-	if s.Record == nil {
-		s.Message = "one copy, on node " + s.Servers[0].Node + "; if that node is lost, so is everything newer than the last backup"
+	if node := s.Servers[0].Node; s.Record == nil {
+		const lossy = "; if that node is lost, so is everything newer than the last backup"
+		s.Message = map[bool]string{true: "one copy, which runs on no node", false: "one copy, on node " + node + lossy}[node == ""]
 		return
 	}
 	primary, replica := &s.Servers[0], &s.Servers[1]
@@ -316,8 +317,7 @@ func undisturbed(ctx context.Context, c client.Client, namespace, what string) e
 	return nil
 }
 
-// ReplicaFits returns an error if no second node could run the replica of the database of a namespace, or the restart of the first server would end an
-// operation.
+// ReplicaFits returns an error if no second node could run the replica of a namespace's database, or restarting the first server would end an operation.
 func ReplicaFits(ctx context.Context, c client.Client, s DatabaseStatus) error {
 	if s.Record == nil {
 		if err := undisturbed(ctx, c, s.Namespace, "The replica was not added"); err != nil {

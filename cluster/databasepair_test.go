@@ -66,6 +66,7 @@ func TestDatabaseRedundancy(t *testing.T) {
 		says      string
 	}{
 		"one copy":    {[]client.Object{one[0], one[3]}, false, "one copy, on node node1"},
+		"no pod yet":  {one[:1], false, "one copy, which runs on no node"},
 		"in sync":     {databaseObjects(t, inSyncRecord, map[string]dbpair.Member{dbpair.First: primaryMember, dbpair.Second: replicaMember}, bothReady), true, "each of the two"},
 		"replica off": {databaseObjects(t, inSyncRecord, nil, map[string]bool{dbpair.First: true}), false, "the replica is not ready"},
 		"broken":      {databaseObjects(t, aloneRecord, map[string]dbpair.Member{dbpair.Second: broken}, bothReady), false, "duplicate entry 5"},
