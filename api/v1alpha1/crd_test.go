@@ -116,7 +116,7 @@ func TestMalformedIsRefusedByName(t *testing.T) {
 		{"mysql: {host: db, password: p, port: 70000}", "spec.mysql.port"},
 		{mysql + "version: 3", "spec.version"},
 		{mysql + "version: 'v 1'", "spec.version"},
-		{mysql + "productVersion: Baremetal", "productVersion is one of FullStack, CMP, Edge, LightEdge, AI"},
+		{mysql + "productVersion: Baremetal", "productVersion must be one of FullStack, CMP, Edge, LightEdge, AI"},
 		{mysql + "deletionPolicy: Burn", "spec.deletionPolicy"},
 		{mysql + "keystone: {replicas: -1}", "spec.keystone.replicas"},
 		{mysql + "keystone: {replicas: many}", "spec.keystone.replicas"},

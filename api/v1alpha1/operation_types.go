@@ -180,11 +180,11 @@ type MachineParameters struct {
 //
 // +kubebuilder:validation:XValidation:rule="!has(self.update) || self.action in ['Check', 'Update', 'Rehearse']",message="update belongs to actions Check, Update and Rehearse",fieldPath=".update"
 // +kubebuilder:validation:XValidation:rule="!has(self.rollback) || self.action == 'Rollback' || self.action == 'Check' && !has(self.update)",message="rollback belongs to action Rollback, or to Check without update",fieldPath=".rollback"
-// +kubebuilder:validation:XValidation:rule="has(self.machine) == (self.action in ['PrecheckMachine', 'CompareMachines', 'JoinMachine', 'RemoveMachine'])",message="an action of a machine has machine, and no other has",fieldPath=".machine"
+// +kubebuilder:validation:XValidation:rule="has(self.machine) == (self.action in ['PrecheckMachine', 'CompareMachines', 'JoinMachine', 'RemoveMachine'])",message="machine belongs to the actions of machines, which require it",fieldPath=".machine"
 // +kubebuilder:validation:XValidation:rule="!has(self.machine) || !has(self.machine.others) || self.action == 'CompareMachines'",message="others belongs to action CompareMachines",fieldPath=".machine.others"
 // +kubebuilder:validation:XValidation:rule="!has(self.backup) || self.action == 'Backup'",message="backup belongs to action Backup",fieldPath=".backup"
-// +kubebuilder:validation:XValidation:rule="has(self.restore) == (self.action == 'Restore')",message="action Restore has restore, and no other has",fieldPath=".restore"
-// +kubebuilder:validation:XValidation:rule="has(self.moveDatabase) == (self.action == 'MoveDatabase')",message="action MoveDatabase has moveDatabase, and no other has",fieldPath=".moveDatabase"
+// +kubebuilder:validation:XValidation:rule="has(self.restore) == (self.action == 'Restore')",message="restore belongs to action Restore, which requires it",fieldPath=".restore"
+// +kubebuilder:validation:XValidation:rule="has(self.moveDatabase) == (self.action == 'MoveDatabase')",message="moveDatabase belongs to action MoveDatabase, which requires it",fieldPath=".moveDatabase"
 // +kubebuilder:validation:XValidation:rule="!has(self.renewCertificates) || self.action == 'RenewCertificates'",message="renewCertificates belongs to action RenewCertificates",fieldPath=".renewCertificates"
 // +kubebuilder:validation:XValidation:rule="self == oldSelf",message="the spec of an operation cannot change: cancel the operation and create another one"
 type OnecloudOperationSpec struct {

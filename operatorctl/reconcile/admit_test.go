@@ -41,8 +41,8 @@ func TestOperatorChecksWhatTheAPIServerShouldHave(t *testing.T) {
 		`{"spec":{"region":"other"}}`:             "spec.region: region cannot change",
 		`{"spec":{"mysql":{"host":"elsewhere"}}}`: "spec.mysql.host: mysql.host cannot change",
 		`{"spec":{"mysql":{"port":3307}}}`:        "spec.mysql.port: mysql.port cannot change",
-		`{"spec":{"imageRepository":"http://r"}}`: "spec.imageRepository: leave the scheme out",
-		`{"spec":{"certSANs":["a b"]}}`:           "spec.certSANs: each entry is an IP address or a DNS name",
+		`{"spec":{"imageRepository":"http://r"}}`: "spec.imageRepository: omit the scheme",
+		`{"spec":{"certSANs":["a b"]}}`:           "spec.certSANs: each entry must be an IP address or a DNS name",
 	} {
 		change(patch)
 		if got := degraded(); !strings.Contains(got, want) {
