@@ -94,8 +94,8 @@ func newDepotPrune(a *app) *cobra.Command {
 		Long: "Removes the roots that provide no image for a workload of the cluster or for a kept release of a cloud, and the content that no\n" +
 			"other root needs. If several roots contain an image, the latest counts. Prune always keeps the latest bundle and the latest ocadm, and\n" +
 			"keeps a copied image for a week after a node requested it. It removes the content of nodes that are no longer in the cluster, unless\n" +
-			"this is its only source. The depots of other control-plane nodes follow. While an operation moves a cloud to another release, prune is\n" +
-			"refused.",
+			"this is its only source. The depots of other control-plane nodes follow. Prune is refused until every update, rollback, restore, check\n" +
+			"and rehearsal of a cloud has ended.",
 		Example: "  ocadm depot prune --dry-run\n  ocadm depot prune -o json",
 	}, "text", func(c *cobra.Command, _ []string) (done pruned, err error) {
 		s, err := openDepot(directory)
@@ -134,8 +134,7 @@ func newDepotPrune(a *app) *cobra.Command {
 	return c
 }
 
-// quiet returns a finding if an operation moves a cloud to another release, or will: until its first wave, no release and no workload names the images
-// that it pulls.
+// quiet returns a finding for an operation that has not ended and pulls images: no release and no workload may name them yet.
 func quiet(ctx context.Context, k client.Client) error {
 	all, err := cluster.Operations(ctx, k, "", "")
 	if err != nil && len(finding.Of(err)) == 0 { // the finding is that the cluster defines none

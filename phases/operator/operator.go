@@ -169,5 +169,5 @@ func WaitReady(ctx context.Context, c client.WithWatch, report func(why string))
 		return err
 	}
 	return finding.New("OCA-7001", "The operator did not become ready in time", wait.Why(err),
-		"kubectl -n "+Namespace+" logs deployment/"+Name+"   # then run the same command again: it continues from here").Wrap(err)
+		"kubectl -n "+Namespace+" describe pods -l app="+Name+"   # then run the same command again: it continues from here").Wrap(err)
 }

@@ -175,7 +175,7 @@ func (r *Removal) namespaces(ctx context.Context, c client.Client, names []strin
 			continue
 		}
 		if found[0].GetAnnotations()[cluster.AnnotationInstalled] == "" {
-			r.Keep = append(r.Keep, "Namespace "+name+" (ocadm did not create it)")
+			r.Keep = append(r.Keep, "Namespace "+name+" (operator install did not create it)")
 			continue
 		}
 		rest, err := r.rest(ctx, c, name)

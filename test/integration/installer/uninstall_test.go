@@ -79,7 +79,7 @@ func foreignNamespace(e *existing) {
 	status, _, _ := e.install()
 	e.want(0, status, "")
 	status, out, _ := e.ocadm(e.api.Kubeconfig, "uninstall", "--yes", "--delete-data")
-	e.want(0, status, out, "kept Namespace onecloud (ocadm did not create it)")
+	e.want(0, status, out, "kept Namespace onecloud (operator install did not create it)")
 	if got := e.left(); !slices.Equal(got, []string{"Namespace /onecloud", "Node /node1"}) {
 		e.Errorf("left:\n%s", strings.Join(got, "\n"))
 	}
