@@ -91,9 +91,9 @@ func newDatabasePromote(a *app) *cobra.Command {
 		Long: "Hands over from the primary to the replica: the primary stops, the replica applies everything that it has received, and takes its place.\n" +
 			"No acknowledged change is lost. Connections break, and services reconnect. The command refuses a replica that is not in sync, or that\n" +
 			"was restarted while the primary was unavailable. If the primary is lost for good, --force promotes the replica anyway, after a minute. Changes\n" +
-			"that it has not received are lost; the question shows how many there are at least. If you repeat the command, the former primary becomes\n" +
+			"that it has not received are lost; the confirmation prompt shows their minimum number. If you repeat the command, the former primary becomes\n" +
 			"the primary again, unless --server names the one that you want.\n\n" +
-			"After etcd was restored from a snapshot, the servers find out by themselves which one was the primary last. If one is lost, or both were the\n" +
+			"After etcd was restored from a snapshot, the servers determine which of them was the primary last. If one is lost, or both were the\n" +
 			"primary, --force chooses the one that answers, or the one that --server names.",
 		Example: "  ocadm cluster database promote --server ocadm-mysql-2\n  ocadm cluster database promote --force\n\n" +
 			"  # after etcd was restored, if both servers were the primary\n  ocadm cluster database promote --force --server ocadm-mysql-2",

@@ -128,7 +128,7 @@ func newComponentLogs(a *app) *cobra.Command {
 func newComponentExec(a *app) *cobra.Command {
 	var terminal bool
 	c := newPodCommand(a, &cobra.Command{
-		Use:     "exec COMPONENT -- COMMAND [ARGUMENT...]",
+		Use:     "exec COMPONENT [flags] -- COMMAND [ARGUMENT...]",
 		Short:   "Run a command in a pod of a component",
 		Long:    "Runs a command in the main container of the component, in a ready pod if possible. Standard input is forwarded.",
 		Example: "  ocadm component exec climc -- climc server-list\n  ocadm component exec region -it -- sh",

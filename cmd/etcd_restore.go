@@ -41,7 +41,7 @@ func newEtcdRestore(a *app) *cobra.Command {
 			"snapshot, and starts the control plane again. The former data stays beside the new data. Virtual machines are not touched.\n\n" +
 			"The databases of a cloud are not in etcd and are not restored. Therefore each cloud of the snapshot, and each operation that had not\n" +
 			"ended then, is paused before the API server starts: the pods run as recorded in the snapshot, and the operator changes nothing until\n" +
-			"ocadm cluster start. The servers of an embedded database with a replica find out which one was the primary last. The command refuses\n" +
+			"ocadm cluster start. The servers of an embedded database with a replica determine which of them was the primary last. The command refuses\n" +
 			"a snapshot of a cloud version other than the current one, and one from before the current primary was added as a replica (OCA-4157),\n" +
 			"unless --newer-databases is given. --dry-run shows the version of each cloud in the snapshot and now.\n\n" +
 			"With several control-plane nodes, first run ocadm etcd rejoin --after-restore ADDRESS on the others: they stop, wait, and join again\n" +
@@ -77,7 +77,7 @@ func newEtcdRestore(a *app) *cobra.Command {
 	from.keys.addIdentityFlag(c.Flags())
 	c.Flags().BoolVar(&from.own, "from-data", false, "restore from the present data of this member, instead of a snapshot")
 	c.Flags().BoolVar(&from.alone, strings.TrimPrefix(etcdphase.Alone, "--"), false,
-		"continue although ocadm cannot find out whether other control-plane nodes run; use it only if none does")
+		"continue although ocadm cannot determine whether other control-plane nodes run; use it only if none does")
 	c.Flags().BoolVar(&newer, strings.TrimPrefix(etcdphase.NewerDatabases, "--"), false,
 		"continue although the databases are of a later version than in the snapshot, or on another server")
 	c.Flags().BoolVar(&forget, strings.TrimPrefix(etcdphase.ForgetRotation, "--"), false,

@@ -138,7 +138,7 @@ func newFleetApply(a *app) *cobra.Command {
 	}
 	f.add(c)
 	c.Flags().BoolVar(&dryRun, "dry-run", false, "check the machines and print what would be done; change nothing")
-	c.Flags().StringSliceVar(&ignore, "ignore-preflight-errors", nil, "Ways: downgrades lost traffic between machines to warnings")
+	c.Flags().StringSliceVar(&ignore, "ignore-preflight-errors", nil, "checks whose errors become warnings; only Ways, the traffic between machines")
 	return c
 }
 

@@ -39,7 +39,7 @@ func newInit(a *app) *cobra.Command {
   ocadm init --mysql-host 10.0.0.5 --mysql-password-file /root/mysql --onecloud-version v4.0.3
 
   # install without internet access
-  ocadm init --bundle ocadm.bundle
+  ocadm init --bundle ocadm.bundle --offline --onecloud-version v4.0.3
 
   # recreate the cloud of a backup on this machine
   ocadm init --bundle ocadm.bundle --restore-from default-5f2c81d0-20261122T020000Z.ocadm-backup --identity key.txt
@@ -62,8 +62,7 @@ func newInit(a *app) *cobra.Command {
 // joinCommandTimeout bounds the last requests to the cluster. Init has succeeded even if they fail.
 const joinCommandTimeout = 20 * time.Second
 
-// finishInit prints the next steps. The join command is the data that init produces: it goes to standard output and, because it holds a
-// token, nowhere else.
+// finishInit prints the next steps. The join command is the result of init: it goes to standard output and, because it holds a token, nowhere else.
 func finishInit(ctx context.Context, a *app, h *host.Host, f runFlags) error {
 	ctx, cancel := context.WithTimeout(ctx, joinCommandTimeout)
 	defer cancel()

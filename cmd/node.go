@@ -81,7 +81,10 @@ func newNodeRole(a *app, name, role string, on bool, short string) *cobra.Comman
 		rows := lists.Map(changed, func(n changedNode) []string { return []string{n.Node, n.Action} })
 		p.table([]string{"NODE", "ACTION"}, rows)
 	})
-	if role == cluster.RoleHost && !on {
+	switch {
+	case role == cluster.RoleHost && on:
+		c.Long += " On each node, first run:\n\n  ocadm join phase compute --enable-host-agent\n\nIt prepares the programs and kernel settings that the agents need."
+	case role == cluster.RoleHost:
 		c.Long += "\n\nThe pods of the host agent and of Open vSwitch stop there. The address of a compute node is usually on a bridge of Open vSwitch, so the\n" +
 			"node can lose its network. Virtual machines keep running, but nothing manages them: move them first. On a terminal, it asks for confirmation."
 		addYes(c.Flags(), &yes)

@@ -28,7 +28,7 @@ func newOperatorUninstall(a *app) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "uninstall",
 		Short: "Remove the operator from a cluster and keep all data",
-		Long: "Removes what install created: the operator, its permissions, the definition of OnecloudCluster, the embedded database, the roles of nodes, and\n" +
+		Long: "Removes what install created: the operator, its permissions, its resource definitions, the embedded database, the roles of nodes, and\n" +
 			"the namespaces if nothing else is in them. Everything else stays. While the cluster holds a cloud, the command refuses and names the\n" +
 			"command that deletes it.\n\n" +
 			"The volume and the password of the embedded database and the settings of the cloud stay, too, and install reuses them.\n" +
@@ -63,8 +63,7 @@ func newOperatorUninstall(a *app) *cobra.Command {
 
 func (a *app) showRemoval(r operatorphase.Removal) {
 	var p page
-	lines := lists.Map(r.Changes(), kube.Change.Planned)
-	p.list("This changes:", lines)
+	p.list("This changes:", lists.Map(r.Changes(), kube.Change.Planned))
 	p.list("These stay:", r.Keep)
 	fmt.Fprint(a.Err, p.String())
 }

@@ -32,7 +32,7 @@ func newReset(a *app) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "reset",
 		Short: "Remove this machine from its cluster and clean it up",
-		Long: "Removes this node from its cluster and undoes everything that ocadm recorded in the ledger: files, packages, networks, pods.\n" +
+		Long: "Removes this node from its cluster and undoes everything that ocadm recorded in the ledger: files, programs, units, kernel settings.\n" +
 			"Everything else stays, such as files and firewall rules of other programs. Reset lists what it removes and what stays, and asks first.\n" +
 			"Each phase verifies its result and fails if anything is left. You can repeat reset. Data in volumes is kept. The Node object of a worker\n" +
 			"stays, too: delete it on a control-plane node with kubectl delete node NAME.\n\n" +

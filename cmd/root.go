@@ -58,8 +58,8 @@ func newRoot(a *app) *cobra.Command {
 	root := &cobra.Command{
 		Use:   program,
 		Short: "Install Kubernetes and a OneCloud cloud on it",
-		Long: "ocadm installs Kubernetes on Linux machines and runs a OneCloud cloud on it. Every command is a list of phases. If a command is\n" +
-			"interrupted, run it again: it continues where it stopped.",
+		Long: "ocadm installs Kubernetes on Linux machines and runs a OneCloud cloud on it. Commands that change machines work in phases: if one is\n" +
+			"interrupted, run it again, and it continues where it stopped.",
 		Example: `  # install everything on one machine, including the database
   ocadm init --onecloud-version v4.0.3
 
@@ -113,8 +113,7 @@ func newRoot(a *app) *cobra.Command {
 	return root
 }
 
-// finish makes errors about positional arguments usage errors, and enables shell completion for every flag with fixed choices. A command without Args
-// takes no arguments.
+// finish turns errors about positional arguments into usage errors, and completes flags with fixed choices. A command without Args takes no arguments.
 func finish(c *cobra.Command) {
 	if c.Args == nil {
 		c.Args = cobra.NoArgs
