@@ -10,9 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"net"
 	"slices"
-	"strconv"
 	"time"
 
 	"k8s.io/client-go/tools/clientcmd"
@@ -20,7 +18,6 @@ import (
 
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/internal/workflow"
-	"yunion.io/x/ocadm/phases/config"
 	"yunion.io/x/ocadm/phases/host"
 )
 
@@ -266,8 +263,4 @@ func editKubeconfig(h *host.Host, file string, edit func(*clientcmdapi.Cluster, 
 		return fmt.Errorf("writing %s: %w", file, err)
 	}
 	return h.Files.Replace(file, raw, 0o600)
-}
-
-func localEndpoint(c *config.Config) string {
-	return net.JoinHostPort(advertiseAddress(c), strconv.Itoa(int(bindPort(c))))
 }

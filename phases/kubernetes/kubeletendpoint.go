@@ -5,6 +5,7 @@ package kubernetes
 import (
 	"context"
 	"fmt"
+	"net"
 	"strconv"
 	"strings"
 	"time"
@@ -26,7 +27,9 @@ func KubeletAsksAt(h *host.Host, endpoint string) bool {
 }
 
 // LocalEndpoint returns the API server of this control-plane node, HOST:PORT.
-func LocalEndpoint(h *host.Host) string { return localEndpoint(h.Config) }
+func LocalEndpoint(h *host.Host) string {
+	return net.JoinHostPort(advertiseAddress(h.Config), strconv.Itoa(int(bindPort(h.Config))))
+}
 
 // PointKubelet makes the kubelet of this machine use another API server, and waits until it runs again.
 func PointKubelet(ctx context.Context, h *host.Host, r workflow.Reporter, endpoint string) error {

@@ -260,7 +260,7 @@ func (n clusterNames) makeKubeconfig(h *host.Host, made *kubeadmapi.InitConfigur
 	case !known:
 		return errors.New("it is unknown to kubeadm")
 	case of.own:
-		made.ControlPlaneEndpoint = localEndpoint(h.Config)
+		made.ControlPlaneEndpoint = LocalEndpoint(h)
 	case n.endpoint == "": // on a node that has joined
 		return finding.New("OCA-4422", "The kubeconfig "+c.File+" cannot be created", "the address of the cluster is in no other file of this machine, and no API server answers",
 			"copy "+c.File+" from another control-plane node, with mode 0600")

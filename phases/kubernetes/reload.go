@@ -69,7 +69,7 @@ func (n *Renewal) restarts() bool { return n.expired && !n.Unattended }
 func serves(pod string) probe {
 	return func(ctx context.Context, h *host.Host) string {
 		if pod == constants.KubeAPIServer {
-			if why := servesWith(ctx, h, localEndpoint(h.Config), pkiDir+"/apiserver.crt"); why != "" {
+			if why := servesWith(ctx, h, LocalEndpoint(h), pkiDir+"/apiserver.crt"); why != "" {
 				return why
 			}
 			return probeAPIServer(ctx, h)

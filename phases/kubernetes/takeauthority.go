@@ -309,7 +309,7 @@ func APIServerTakes(ctx context.Context, h *host.Host, t Trust) string {
 	}}
 	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
-	conn, err := d.DialContext(ctx, "tcp", localEndpoint(h.Config))
+	conn, err := d.DialContext(ctx, "tcp", LocalEndpoint(h))
 	if err != nil {
 		return err.Error()
 	}

@@ -130,7 +130,7 @@ func probeAPIServerSpeaks(ctx context.Context, h *host.Host) string {
 }
 
 func probeAPIServer(ctx context.Context, h *host.Host) string {
-	return probeAt(ctx, h, localEndpoint(h.Config))
+	return probeAt(ctx, h, LocalEndpoint(h))
 }
 
 // probeEndpoint probes the address in the kubeconfigs: through a load balancer, or at the virtual address.
@@ -147,7 +147,7 @@ func AwaitEndpoint(ctx context.Context, h *host.Host, r workflow.Reporter) error
 func EndpointAnswers(ctx context.Context, h *host.Host) bool { return probeEndpoint(ctx, h) == "" }
 
 func diagnoseEndpoint(_ context.Context, h *host.Host, cause error) finding.Finding {
-	remedy := "check that the load balancer forwards to " + localEndpoint(h.Config) + ", then run the same command again"
+	remedy := "check that the load balancer forwards to " + LocalEndpoint(h) + ", then run the same command again"
 	if h.Config.Cluster.VirtualAddress != "" {
 		remedy = fmt.Sprintf("look at %s/kube-system_ocadm-vip-%s_*/, then run the same command again", podLogsDir, h.Config.Node.Name)
 	}
