@@ -14,7 +14,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -196,19 +195,12 @@ func (h *rehearsal) migrateAll(ctx context.Context) error {
 			}
 		}
 	}
-	g, ctx := errgroup.WithContext(ctx)
-	g.SetLimit(atOnce)
-	for _, s := range h.subjects {
-		if s.component.Name == component.IdentityService {
-			continue
-		}
+	others := lists.Filter(h.subjects, func(s subject) bool { return s.component.Name != component.IdentityService })
+	return lists.Each(ctx, others, atOnce, func(ctx context.Context, s subject) error {
 		s.skip = cmp.Or(s.skip, why)
-		g.Go(func() error {
-			_, err := h.migrate(ctx, s)
-			return err
-		})
-	}
-	return g.Wait()
+		_, err := h.migrate(ctx, s)
+		return err
+	})
 }
 
 // migrate runs the migration of a component on its copy, and records the result. It fails only if the rehearsal itself cannot continue.

@@ -12,10 +12,10 @@ import (
 	"time"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
-	"golang.org/x/sync/errgroup"
 
 	"yunion.io/x/ocadm/internal/disk"
 	"yunion.io/x/ocadm/internal/fetch"
+	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/internal/ui"
 	"yunion.io/x/ocadm/internal/workflow"
 )
@@ -80,35 +80,30 @@ func (o Options) download(ctx context.Context, w *work, p plan) (int64, error) {
 		s.done(min(i.size, w.arrived(i.digest)))
 	}
 	before := s.sofar
-	g, ctx := errgroup.WithContext(ctx)
-	g.SetLimit(downloads)
-	for _, i := range list {
-		g.Go(func() error {
-			progress := fetch.Progress{Done: s.done, More: s.more}
-			if i.size > 0 {
-				progress.More = func(int64) {}
+	err = lists.Each(ctx, list, downloads, func(ctx context.Context, i item) error {
+		progress := fetch.Progress{Done: s.done, More: s.more}
+		if i.size > 0 {
+			progress.More = func(int64) {}
+		}
+		i.fetcher.Again = s.again
+		err := i.fetcher.Fetch(ctx, i.address, w.part(i.digest), i.digest.Hex, progress)
+		for _, other := range i.others {
+			if err == nil || ctx.Err() != nil || isLocal(err) {
+				break
 			}
-			i.fetcher.Again = s.again
-			err := i.fetcher.Fetch(ctx, i.address, w.part(i.digest), i.digest.Hex, progress)
-			for _, other := range i.others {
-				if err == nil || ctx.Err() != nil || isLocal(err) {
-					break
-				}
-				if at, failed := p.from.open(ctx, other); failed == nil {
-					i.host, i.fetcher.Client = other.host(), at.fetcher.Client
-					err = i.fetcher.Fetch(ctx, at.address("blobs", i.digest.String()), w.part(i.digest), i.digest.Hex, progress)
-				}
+			if at, failed := p.from.open(ctx, other); failed == nil {
+				i.host, i.fetcher.Client = other.host(), at.fetcher.Client
+				err = i.fetcher.Fetch(ctx, at.address("blobs", i.digest.String()), w.part(i.digest), i.digest.Hex, progress)
 			}
-			if err == nil {
-				err = os.Rename(w.part(i.digest), w.blob(i.digest))
-			}
-			if err != nil && ctx.Err() == nil {
-				return notDownloaded(i.what, i.host, err)
-			}
-			return err
-		})
-	}
-	err = g.Wait()
+		}
+		if err == nil {
+			err = os.Rename(w.part(i.digest), w.blob(i.digest))
+		}
+		if err != nil && ctx.Err() == nil {
+			return notDownloaded(i.what, i.host, err)
+		}
+		return err
+	})
 	return s.sofar - before, s.end(err)
 }
 
