@@ -77,18 +77,16 @@ const passwordLength = 8 // the maximum of VRRP 2: RFC 2338, section 5.3.10
 const alphabet = "ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz23456789"
 
 // NewPassword returns a random password with 46 bits of entropy.
-func NewPassword() (string, error) {
+func NewPassword() string {
 	out := make([]byte, 0, passwordLength)
 	one := make([]byte, 1)
 	for len(out) < passwordLength {
-		if _, err := rand.Read(one); err != nil {
-			return "", fmt.Errorf("generating a password for VRRP: %w", err)
-		}
+		_, _ = rand.Read(one)                    // never fails
 		if int(one[0]) < 256-256%len(alphabet) { // keeps the distribution uniform
 			out = append(out, alphabet[int(one[0])%len(alphabet)])
 		}
 	}
-	return string(out), nil
+	return string(out)
 }
 
 // With returns the settings with an additional control-plane node.

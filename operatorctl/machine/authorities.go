@@ -106,9 +106,7 @@ func (c *Bootstrap) presentKey(ctx context.Context, namespace string) (sharedKey
 		return k, err
 	}
 	raw := make([]byte, keySize)
-	if _, err := rand.Read(raw); err != nil {
-		return k, fmt.Errorf("generating a certificate key: %w", err)
-	}
+	_, _ = rand.Read(raw) // never fails
 	// kubeadm also keeps the stored CAs for two hours, counted from a later time.
 	k = sharedKey{key: hex.EncodeToString(raw), expires: time.Now().Add(tokenTTL).UTC().Truncate(time.Second)}
 	made := corev1ac.Secret(keySecret, namespace).

@@ -88,8 +88,7 @@ func choose(ctx context.Context, h *host.Host, r workflow.Reporter) (vip.Setting
 	if len(used) > 0 {
 		r.Info("other groups use the router IDs %s", strings.Trim(fmt.Sprint(used), "[]"))
 	}
-	password, err := vip.NewPassword()
-	return vip.Settings{Address: h.Config.Cluster.VirtualAddress, RouterID: id, Password: password}.With(h.Config.Node.AdvertiseAddress), err
+	return vip.Settings{Address: h.Config.Cluster.VirtualAddress, RouterID: id, Password: vip.NewPassword()}.With(h.Config.Node.AdvertiseAddress), nil
 }
 
 // same refuses an address other than the one that the cluster was created with.
