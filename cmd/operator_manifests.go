@@ -33,22 +33,18 @@ func newOperatorManifests(a *app) *cobra.Command {
 			if err := config.Validate(&cfg, config.ForInstall); err != nil {
 				return err
 			}
-			var files operatorphase.Files
-			var err error
-			dir := chart
-			switch {
-			case chart != "":
-				files, err = operatorphase.Chart(cfg.OperatorImage(), namespaces...)
-			case kustomization != "":
-				dir = kustomization
-				files, err = operatorphase.Kustomization(cfg.OperatorImage(), namespaces...)
-			default:
+			dir, render := chart+kustomization, operatorphase.Kustomization // at most one is given
+			if dir == "" {
 				return a.printManifests(output.String(), cfg.OperatorImage(), namespaces)
 			}
-			if err != nil {
-				return err
+			if chart != "" {
+				render = operatorphase.Chart
 			}
-			if err := files.Write(dir); err != nil {
+			files, err := render(cfg.OperatorImage(), namespaces...)
+			if err == nil {
+				err = files.Write(dir)
+			}
+			if err != nil {
 				return err
 			}
 			_, err = fmt.Fprintf(a.Err, "wrote %s to %s\n", lists.Counted(len(files), "file"), dir)
