@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
@@ -90,16 +91,24 @@ func (m *machineFlags) add(c *cobra.Command) {
 	fs.BoolVar(&m.callback, "callback", false, "nothing logs in to the machine: it boots with its bootstrap data and calls in")
 	fs.BoolVar(&m.dryRun, "dry-run", false, "have the API server check the machines, and add none")
 	fs.BoolVar(&m.paused, "paused", false, "do not join it before ocadm machine resume")
+	for _, login := range []string{"address", "port", "user", "key", "passphrase-file", "password-file", "sudo-password-file", "secret", "host-key"} {
+		c.MarkFlagsMutuallyExclusive("file", "callback", login) // the file has it, or nothing logs in to the machine
+	}
+	for _, name := range []string{"roles", "labels", "host-networks"} {
+		c.MarkFlagsMutuallyExclusive("file", name)
+	}
 }
 
 // machines returns the machines in the file, or the one in the flags with the content of its Secret.
 func (m *machineFlags) machines(a *app, f *cloudFlags, args []string) ([]cluster.Machine, map[string][]byte, error) {
 	if m.file != "" {
-		all, err := readMachines(a, m.file, f)
+		all, err := readMachines(a, m.file, f, m.paused)
 		return all, nil, err
 	}
 	if m.callback {
-		return m.caller(f, args[0])
+		one := m.machine(f, args[0])
+		one.Spec.Infrastructure.Callback = &v1alpha1.MachineCallback{}
+		return []cluster.Machine{one}, nil, nil
 	}
 	if m.address == "" {
 		return nil, nil, misused("--address is missing", "ocadm machine add "+args[0]+" --address 192.0.2.21 --key FILE")
@@ -155,22 +164,19 @@ func (m *machineFlags) machine(f *cloudFlags, name string) cluster.Machine {
 	return one
 }
 
-// caller returns a machine that joins by calling in.
-func (m *machineFlags) caller(f *cloudFlags, name string) ([]cluster.Machine, map[string][]byte, error) {
-	if m.address != "" || m.key != "" || m.passphraseFile != "" || m.passwordFile != "" || m.sudoPasswordFile != "" || m.secret != "" || m.hostKey != "" {
-		return nil, nil, misused("--callback needs neither --address nor credentials: nothing logs in to the machine", "ocadm machine add "+name+" --callback")
-	}
-	one := m.machine(f, name)
-	one.Spec.Infrastructure.Callback = &v1alpha1.MachineCallback{}
-	return []cluster.Machine{one}, nil, nil
-}
-
-func readMachines(a *app, file string, f *cloudFlags) ([]cluster.Machine, error) {
+// readMachines returns the machines in a file; paused ones do not join.
+func readMachines(a *app, file string, f *cloudFlags, paused bool) ([]cluster.Machine, error) {
 	data, err := a.read(file)
 	if err != nil {
 		return nil, finding.Errorf("OCA-7611", "The machines in "+file+" cannot be read", "give a file that exists", "%w", err)
 	}
-	return cluster.ReadMachines(file, data, f.namespace, f.name)
+	all, err := cluster.ReadMachines(file, data, f.namespace, f.name)
+	for i := range all {
+		if paused {
+			metav1.SetMetaDataAnnotation(&all[i].ObjectMeta, v1alpha1.AnnotationPaused, "true")
+		}
+	}
+	return all, err
 }
 
 // create creates the machines, and a Secret with the credentials of a new one if there is data for it.

@@ -7,7 +7,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"time"
 
 	"github.com/spf13/cobra"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -47,11 +46,10 @@ func newMachinePrecheck(a *app) *cobra.Command {
 			var all []cluster.Machine
 			if file != "" {
 				var err error
-				if all, err = readMachines(a, file, &f); err != nil {
+				if all, err = readMachines(a, file, &f, true); err != nil {
 					return err
 				}
 				for i := range all {
-					all[i].Annotations = cluster.PauseMachine(time.Now())
 					names = append(names, all[i].Name)
 				}
 			}

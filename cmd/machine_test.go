@@ -5,6 +5,8 @@ package cmd
 import (
 	"bytes"
 	"context"
+	"os"
+	"path/filepath"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -13,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
+	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/cluster"
 	"yunion.io/x/ocadm/internal/kube"
 	"yunion.io/x/ocadm/internal/ui"
@@ -42,5 +45,20 @@ func TestMachineAddDryRun(t *testing.T) {
 	}
 	if want := "Machine w1 created (server dry run)\nMachine w1 created\n"; out.String() != want {
 		t.Errorf("%q", out.String())
+	}
+}
+
+// --paused also keeps the machines of a file from joining, which may have annotations of their own.
+func TestMachineAddPausedFile(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "machines.yaml")
+	require.NoError(t, os.WriteFile(file, []byte(`{apiVersion: onecloud.yunion.io/v1alpha1, kind: OnecloudMachine, metadata: {name: w1, annotations: {rack: "7"}},
+spec: {infrastructure: {ssh: {address: 192.0.2.1, credentialsSecretName: s}}}}`), 0o600))
+	for _, paused := range []bool{true, false} {
+		m := machineFlags{file: file, paused: paused}
+		all, _, err := m.machines(newApp(Streams{}), &cloudFlags{name: "default", namespace: "onecloud"}, nil)
+		require.NoError(t, err)
+		if a := all[0].Annotations; (a[v1alpha1.AnnotationPaused] == "true") != paused || a["rack"] != "7" {
+			t.Errorf("paused %t: %v", paused, a)
+		}
 	}
 }
