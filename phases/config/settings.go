@@ -187,7 +187,7 @@ func clusterSettings() []Setting {
 			Usage: "mode of kube-proxy; auto selects nftables on kernel 5.13 or later"},
 		{Key: "cluster.tokenTTL", Flag: "token-ttl", For: ForInit, Advanced: true, Usage: "lifetime of the join token that init creates"},
 		{Key: "cluster.certificateValidityPeriod", Flag: "certificate-validity-period", For: ForInit, Advanced: true,
-			Usage: "lifetime of the certificates of Kubernetes, at least 15m (default: a year); authorities last ten years"},
+			Usage: "lifetime of the certificates of Kubernetes, at least 15m; 0 means a year; authorities last ten years"},
 		{Key: "cluster.token", Flag: "token", For: ForInit, Secret: true, Advanced: true, Usage: "join token (default: a random one)"},
 		{Key: "cluster.kubeconfig", Flag: "kubeconfig", For: ForReset | ForInstall | ForCloud | ForOperator, Advanced: true,
 			Usage: "kubeconfig file of an administrator (default: $KUBECONFIG, /etc/kubernetes/admin.conf, ~/.kube/config)"},
@@ -215,7 +215,7 @@ func joinSettings() []Setting {
 
 func operatorSettings() []Setting {
 	return []Setting{
-		{Key: "operator.namespaces", Flag: "namespaces", For: ForOperator, Usage: "namespaces of the clouds; * for all, which needs permissions in the whole cluster (default: its own)"},
+		{Key: "operator.namespaces", Flag: "namespaces", For: ForOperator, Usage: "namespaces of the clouds, by default its own; * for all, which needs permissions in the whole cluster"},
 		{Key: "operator.leaderElect", Flag: "leader-elect", For: ForOperator, Usage: "run only while holding the leader election lease"},
 		{Key: "operator.metricsAddress", Flag: "metrics-address", For: ForOperator, Usage: "listen address of /metrics; 0 disables it"},
 		{Key: "operator.healthAddress", Flag: "health-address", For: ForOperator, Usage: "listen address of /healthz and /readyz; 0 disables it"},
