@@ -6,19 +6,19 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"net/url"
+	"strings"
 
 	"yunion.io/x/ocadm/internal/backup"
 	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/kube"
 )
 
 // OpenS3 opens a bucket.
 func OpenS3(ctx context.Context, cfg backup.S3Config) (backup.Store, error) {
 	s, err := backup.NewS3(ctx, cfg)
 	if err != nil {
-		if known := storeFinding(err); known != nil {
-			return nil, known
-		}
-		return nil, finding.Errorf("OCA-7412", "The object store cannot be used", "check the endpoint, the bucket and the keys", "%w", err)
+		return nil, cmp.Or(storeFinding(err), error(finding.Errorf("OCA-7412", "The object store cannot be used", "check the endpoint, the bucket and the keys", "%w", err)))
 	}
 	return s, nil
 }
@@ -39,6 +39,9 @@ func backupFinding(err error) error {
 	}
 	if known := databaseFinding(err); len(finding.Of(known)) > 0 {
 		return known
+	}
+	if to, ok := errors.AsType[*url.Error](err); ok && (strings.HasSuffix(to.URL, "/api") || strings.Contains(to.URL, "/api/") || strings.Contains(to.URL, "/apis/")) {
+		return kube.Explain(err) // otherwise the request was to the object store
 	}
 	return cmp.Or(storeFinding(err), err)
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io/fs"
 	"net"
+	"net/url"
 	"testing"
 
 	"github.com/minio/minio-go/v7"
@@ -25,6 +26,7 @@ func TestBackupFindings(t *testing.T) {
 		"OCA-7404": backup.ErrEncrypted,
 		"OCA-7405": backup.ErrDamaged,
 		"OCA-7413": &net.OpError{Op: "dial", Err: unix.ECONNREFUSED},
+		"OCA-4203": &url.Error{Op: "Get", URL: "https://10.0.0.1:6443/apis/apps/v1/deployments", Err: &net.OpError{Op: "dial", Err: unix.ECONNREFUSED}},
 		"OCA-7414": minio.ErrorResponse{Code: "InvalidAccessKeyId", StatusCode: 403},
 		"OCA-7415": minio.ErrorResponse{Code: minio.NoSuchBucket, StatusCode: 404},
 		"OCA-7418": &fs.PathError{Op: "open", Path: "/backup/.x.part", Err: unix.EROFS},
