@@ -65,6 +65,9 @@ func newBackupRestore(a *app) *cobra.Command {
 					Watch: reading}
 				_, err = r.Read(ctx)
 				reading.Close() // the question and the operation follow
+				if err == nil && c.Flags().Changed("name") && f.name != r.Key().Name {
+					err = misused("the backup is of cloud "+r.Key().Name+", which keeps its name", "leave out --name; to restore it beside that cloud: --namespace NAMESPACE")
+				}
 				if err != nil {
 					return err
 				}

@@ -117,3 +117,19 @@ func TestRestoreFromRefusesBeforeAnythingChanges(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// A restored cloud keeps its name: another one in --name would be that of a cloud which the user does not expect to be replaced.
+func TestBackupRestoreUnderAnotherName(t *testing.T) {
+	file, key, _ := restorable(t)
+	kubeconfig := filepath.Join(t.TempDir(), "kubeconfig")
+	require.NoError(t, os.WriteFile(kubeconfig, []byte("{apiVersion: v1, kind: Config, clusters: [{name: c, cluster: {server: 'https://127.0.0.1:1'}}],\n"+
+		"contexts: [{name: c, context: {cluster: c, user: u}}], users: [{name: u}], current-context: c}"), 0o600))
+	for name, says := range map[string]string{"staging": "the backup is of cloud mine", "mine": "127.0.0.1:1"} {
+		var story bytes.Buffer
+		status := Execute(t.Context(), Streams{In: strings.NewReader(""), Out: io.Discard, Err: &story},
+			[]string{"cluster", "backup", "restore", file, "--identity", key, "--kubeconfig", kubeconfig, "--yes", "--name", name})
+		if status == 0 || !strings.Contains(story.String(), says) {
+			t.Errorf("--name %s: status %d, %s", name, status, story.String())
+		}
+	}
+}
