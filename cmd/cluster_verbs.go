@@ -329,8 +329,10 @@ func newClusterDelete(a *app) *cobra.Command {
 		Example: "  ocadm cluster delete --yes\n  ocadm cluster delete --delete-data",
 		RunE: func(c *cobra.Command, _ []string) error {
 			if !yes {
-				fate := map[bool]string{false: "and keep its data", true: "with all its databases and volumes"}[data]
-				question := fmt.Sprintf("Delete cloud %s %s? Type its name to continue:", f.key(), fate)
+				question := fmt.Sprintf("Delete cloud %s and keep its data? Type its name to continue:", f.key())
+				if data {
+					question = fmt.Sprintf("Delete cloud %s with all its databases and volumes? Type its name to continue:", f.key())
+				}
 				if err := a.ask(c.Context(), question, f.name, "The cloud was not deleted", c.CommandPath()+" --yes"); err != nil {
 					return err
 				}

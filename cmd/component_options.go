@@ -57,9 +57,12 @@ func newOptionsList(a *app, use string) *cobra.Command {
 					a.warn("the options could not be checked: %v", err)
 					err = nil
 				}
-				return slices.DeleteFunc(list, func(o cluster.ServiceOption) bool {
-					return set && o.Source != cluster.SourceUser && o.Source != cluster.SourceOperator
-				}), err
+				if set {
+					list = slices.DeleteFunc(list, func(o cluster.ServiceOption) bool {
+						return o.Source != cluster.SourceUser && o.Source != cluster.SourceOperator
+					})
+				}
+				return list, err
 			}, optionsTable)
 		},
 	}

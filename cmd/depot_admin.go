@@ -109,11 +109,11 @@ func newDepotPrune(a *app) *cobra.Command {
 		if err := quiet(c.Context(), k); err != nil && !dryRun {
 			return done, err
 		}
-		nodes, err := nodeNames(c.Context(), k)
-		var used map[string]bool
-		if err == nil {
-			used, err = imagesInUse(c.Context(), k)
+		used, err := imagesInUse(c.Context(), k)
+		if err != nil {
+			return done, noCluster(err)
 		}
+		nodes, err := nodeNames(c.Context(), k)
 		if err != nil {
 			return done, noCluster(err)
 		}

@@ -22,11 +22,12 @@ import (
 // updateDefinitions updates the CRDs in the cluster to the built-in ones, and reports whether that of OnecloudCluster is current. Failures never stop
 // the operator: clouds run with an older CRD, only the fields that it lacks are rejected.
 func updateDefinitions(ctx context.Context, cfg *rest.Config, log *slog.Logger) (current bool) {
-	c, err := kube.New(cfg)
-	var all []*unstructured.Unstructured
-	if err == nil {
-		all, err = builtDefinitions()
+	all, err := builtDefinitions()
+	if err != nil {
+		log.Warn("the definitions were not updated", "error", err)
+		return false
 	}
+	c, err := kube.New(cfg)
 	if err != nil {
 		log.Warn("the definitions were not updated", "error", err)
 		return false
