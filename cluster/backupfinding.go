@@ -18,7 +18,10 @@ import (
 func OpenS3(ctx context.Context, cfg backup.S3Config) (backup.Store, error) {
 	s, err := backup.NewS3(ctx, cfg)
 	if err != nil {
-		return nil, cmp.Or(storeFinding(err), error(finding.Errorf("OCA-7412", "The object store cannot be used", "check the endpoint, the bucket and the keys", "%w", err)))
+		if known := storeFinding(err); known != nil {
+			return nil, known
+		}
+		return nil, finding.Errorf("OCA-7412", "The object store cannot be used", "check the endpoint, the bucket and the keys", "%w", err)
 	}
 	return s, nil
 }
