@@ -85,22 +85,23 @@ func TestRestoreFromMeansTheCloudOfTheBackup(t *testing.T) {
 	}
 }
 
-// TestRestoreFromRefusesBeforeAnythingChanges: a wrong key, a truncated file, another version, and no file.
+// TestRestoreFromRefusesBeforeAnythingChanges: a wrong key, a truncated file, another version or name, and no file.
 func TestRestoreFromRefusesBeforeAnythingChanges(t *testing.T) {
 	file, key, other := restorable(t)
 	whole, err := os.ReadFile(file)
 	require.NoError(t, err)
 	short := filepath.Join(t.TempDir(), "short"+backup.Suffix)
 	require.NoError(t, os.WriteFile(short, whole[:len(whole)-10], 0o600))
-	for name, c := range map[string]struct{ file, key, version, code, says string }{
-		"another key":     {file, other, "", "OCA-7404", "--identity"},
-		"cut off":         {short, key, "", "OCA-7405", "damaged"},
-		"another version": {file, key, "v4.0.4", "OCA-7148", "v4.0.3"},
-		"no file":         {file + "x", key, "", "OCA-0401", "is not a file"},
-		"no key file":     {file, key + "x", "", "OCA-0401", "age-keygen"},
+	for name, c := range map[string]struct{ file, key, version, name, code, says string }{
+		"another key":     {file, other, "", "", "OCA-7404", "--identity"},
+		"cut off":         {short, key, "", "", "OCA-7405", "damaged"},
+		"another version": {file, key, "v4.0.4", "mine", "OCA-7148", "v4.0.3"},
+		"another name":    {file, key, "v4.0.3", "yours", "OCA-7148", "omit --cloud-name"},
+		"no file":         {file + "x", key, "", "", "OCA-0401", "is not a file"},
+		"no key file":     {file, key + "x", "", "", "OCA-0401", "age-keygen"},
 	} {
 		h := fresh()
-		h.Config.Cloud.Version = c.version
+		h.Config.Cloud.Version, h.Config.Cloud.Name, h.Config.Given = c.version, c.name, []string{"cloud.version", "cloud.name"}
 		f := restoreFlags{file: c.file, keys: keyFlags{identityFiles: []string{c.key}}}
 		err := f.prepare(t.Context(), newApp(Streams{Out: io.Discard, Err: io.Discard}), h)
 		list := finding.Of(err)

@@ -30,16 +30,25 @@ func FromBackup(c *config.Config, r *cluster.Restore, contents backup.Contents) 
 	if err != nil {
 		return err
 	}
-	version := cmp.Or(contents.Header.Version, cr.Spec.Version) // an update may have been pending
-	if asked := c.Cloud.Version; asked != "" && asked != version {
-		return finding.New("OCA-7148", "The backup is of another version than --onecloud-version", fmt.Sprintf("the cloud in it has version %s, not %s", version, asked),
-			"omit --onecloud-version; update the cloud once it runs: ocadm cluster update --version "+asked)
+	for _, saved := range []struct {
+		key, value string
+		field      *string
+	}{
+		{"cloud.version", cmp.Or(contents.Header.Version, cr.Spec.Version), &c.Cloud.Version}, // an update may have been pending
+		{"cloud.name", contents.Header.Cloud.Name, &c.Cloud.Name},
+		{"cloud.namespace", contents.Header.Cloud.Namespace, &c.Cloud.Namespace},
+		{"cloud.region", cr.Spec.Region, &c.Cloud.Region},
+		{"cloud.zone", cr.Spec.Zone, &c.Cloud.Zone},
+		{"cloud.edition", cr.Annotations[v1alpha1.AnnotationEdition], &c.Cloud.Edition},
+		{"cloud.productVersion", cr.Spec.ProductVersion, &c.Cloud.ProductVersion},
+		{"cloud.profile", cr.Spec.Profile, &c.Cloud.Profile},
+	} {
+		if flag := "--" + config.Find(saved.key).Flag; saved.value != "" && c.Gives(saved.key) && *saved.field != saved.value {
+			return finding.New("OCA-7148", flag+" contradicts the backup", fmt.Sprintf("the cloud in it has %s, not %s", saved.value, *saved.field),
+				"omit "+flag+"; once the cloud runs, ocadm cluster update changes its version, profile or edition")
+		}
+		*saved.field = cmp.Or(saved.value, *saved.field)
 	}
-	c.Cloud.Name, c.Cloud.Namespace, c.Cloud.Version = contents.Header.Cloud.Name, contents.Header.Cloud.Namespace, version
-	c.Cloud.Region, c.Cloud.Zone = cmp.Or(cr.Spec.Region, c.Cloud.Region), cmp.Or(cr.Spec.Zone, c.Cloud.Zone)
-	c.Cloud.Edition = cmp.Or(cr.Annotations[v1alpha1.AnnotationEdition], c.Cloud.Edition)
-	c.Cloud.ProductVersion = cmp.Or(cr.Spec.ProductVersion, c.Cloud.ProductVersion)
-	c.Cloud.Profile = cmp.Or(cr.Spec.Profile, c.Cloud.Profile)
 	o := Options(c)
 	r.Namespace, r.Address = o.Namespace, o.LoadBalancerEndpoint
 	r.MySQL = v1alpha1.DatabaseServer{
