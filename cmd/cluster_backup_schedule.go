@@ -72,6 +72,7 @@ func newBackupSchedule(a *app) *cobra.Command {
 	fs.StringVar(&to, "to", "", "bucket, as s3://BUCKET/PATH, or directory on a node, instead of a volume")
 	fs.StringVar(&schedule.Node, "node", "", "node that creates the backups; without it, a directory is on the node where the pod runs")
 	fs.BoolVar(&schedule.Off, "off", false, "end the schedule; existing backups stay")
+	c.MarkFlagsMutuallyExclusive("off", "at")
 	s.add(fs)
 	return c
 }

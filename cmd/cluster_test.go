@@ -45,6 +45,8 @@ func TestClusterUsage(t *testing.T) {
 		"cluster options region -o xml":                           {4, "table, json, yaml"},
 		"cluster options region --kubeconfig " + nowhere:          {42, nowhere},
 		"cluster delete":                                          {4, "--yes"},
+		"cluster backup schedule --off --at @daily":               {4, "[at off] were all set"},
+		"why --list --fix":                                        {4, "[fix list] were all set"},
 		"component options get region":                            {4, "ocadm component options list COMPONENT"},
 		"operation lst":                                           {4, "ocadm operation list"},
 		"operation show":                                          {4, "accepts 1 arg"},

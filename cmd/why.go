@@ -73,8 +73,7 @@ func newWhy(a *app) *cobra.Command {
 	fs.BoolVar(&f.list, "list", false, "list the causes that can be recognised")
 	fs.BoolVar(&f.fix, "fix", false, "offer repairs, and ask before each")
 	fs.BoolVar(&f.yes, "yes", false, "with --fix: do not ask; skips repairs that concern a node unless that NODE is given")
-	c.MarkFlagsMutuallyExclusive("from", "fix")
-	c.MarkFlagsMutuallyExclusive("from", "list")
+	c.MarkFlagsMutuallyExclusive("from", "fix", "list")
 	return c
 }
 
