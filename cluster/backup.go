@@ -22,6 +22,7 @@ import (
 	"yunion.io/x/ocadm/internal/backup"
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/internal/kube"
+	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/internal/workflow"
 	"yunion.io/x/ocadm/operatorctl/archive"
 	"yunion.io/x/ocadm/operatorctl/operation"
@@ -210,8 +211,8 @@ func (m *making) dump(ctx context.Context, r workflow.Reporter) (err error) {
 		m.info, err = m.plan.Write(ctx, r)
 	}
 	if err == nil {
-		r.Changed("%s in %s: %d bytes, %d databases with %d tables and %d rows", cmp.Or(m.info.Name, "a stream"), m.Place, m.info.Size, len(m.info.Databases),
-			m.info.Tables, m.info.Rows)
+		r.Changed("%s in %s: %d bytes, %s with %s and %s", cmp.Or(m.info.Name, "a stream"), m.Place, m.info.Size, lists.Counted(len(m.info.Databases), "database"),
+			lists.Counted(m.info.Tables, "table"), lists.Counted(m.info.Rows, "row"))
 	}
 	return err
 }

@@ -43,10 +43,20 @@ func backupFinding(err error) error {
 	if known := databaseFinding(err); len(finding.Of(known)) > 0 {
 		return known
 	}
-	if to, ok := errors.AsType[*url.Error](err); ok && (strings.HasSuffix(to.URL, "/api") || strings.Contains(to.URL, "/api/") || strings.Contains(to.URL, "/apis/")) {
-		return kube.Explain(err) // otherwise the request was to the object store
+	if toAPIServer(err) {
+		return kube.Explain(err)
 	}
 	return cmp.Or(storeFinding(err), err)
+}
+
+// toAPIServer reports whether a request to the API server, not one to the object store, failed.
+func toAPIServer(err error) bool {
+	to, ok := errors.AsType[*url.Error](err)
+	if !ok {
+		return false
+	}
+	at, err := url.Parse(to.URL)
+	return err == nil && (at.Path == "/api" || strings.HasPrefix(at.Path, "/api/v1") || at.Path == "/apis" || strings.HasPrefix(at.Path, "/apis/"))
 }
 
 // storeFinding returns the finding for a store that fails; nil for any other error.

@@ -134,9 +134,11 @@ func member(ctx context.Context, c client.Reader, namespace, name string) (Datab
 
 // judge decides whether the database survives the loss of a node. It is pure.
 func (s *DatabaseStatus) judge() {
-	if node := s.Servers[0].Node; s.Record == nil {
-		const lossy = "; if that node is lost, so is everything newer than the last backup"
-		s.Message = map[bool]string{true: "one copy, which runs on no node", false: "one copy, on node " + node + lossy}[node == ""]
+	if s.Record == nil {
+		s.Message = "one copy, which runs on no node"
+		if node := s.Servers[0].Node; node != "" {
+			s.Message = "one copy, on node " + node + "; if that node is lost, so is everything newer than the last backup"
+		}
 		return
 	}
 	primary, replica := &s.Servers[0], &s.Servers[1]

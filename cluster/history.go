@@ -93,7 +93,8 @@ func Released(ctx context.Context, c client.Client) ([]map[string]any, error) {
 		r, err := release.Decode(&list.Items[i])
 		if err != nil {
 			return nil, finding.Errorf("OCA-2335", "A release of a cloud cannot be read, so the images that it needs are unknown",
-				fmt.Sprintf("if nobody will roll back to it: kubectl -n %s delete secret %s", list.Items[i].Namespace, list.Items[i].Name), "%w", err)
+				fmt.Sprintf("use the ocadm that wrote it, if that is newer; if ocadm cluster history shows another release in force: kubectl -n %s delete secret %s",
+					list.Items[i].Namespace, list.Items[i].Name), "%w", err)
 		}
 		out = append(out, lists.Map(r.Objects, func(o release.Object) map[string]any { return o.Content })...)
 	}

@@ -55,7 +55,7 @@ const hidden = "***"
 // ServiceOptions lists the options that a component accepts, and the unknown ones in its ConfigMap, by name. stored holds the values in the identity
 // service. If the spec of the cloud cannot be resolved, it also returns the options, unchecked.
 func ServiceOptions(ctx context.Context, c client.Client, cloud client.ObjectKey, component string, stored map[string]any) ([]ServiceOption, error) {
-	cr, cm, found, err := withOptions(ctx, c, cloud, component)
+	cr, cm, found, err := readOptions(ctx, c, cloud, component)
 	if err != nil {
 		return nil, err
 	}
@@ -140,7 +140,7 @@ func text(value any) string {
 // ChangeServiceOptions sets options in the ConfigMap of a component, removes those whose value is nil, and returns a line for each change. If any is
 // invalid, it changes none.
 func ChangeServiceOptions(ctx context.Context, c client.Client, cloud client.ObjectKey, component string, want map[string]*string) ([]string, error) {
-	cr, cm, found, err := withOptions(ctx, c, cloud, component)
+	cr, cm, found, err := readOptions(ctx, c, cloud, component)
 	if err != nil {
 		return nil, err
 	}
@@ -198,8 +198,8 @@ func display(name, value string) string {
 	return orNone(value)
 }
 
-// withOptions returns a cloud and the ConfigMap of a component, which is empty if it is not found.
-func withOptions(ctx context.Context, c client.Client, cloud client.ObjectKey, component string) (cr *v1alpha1.OnecloudCluster, cm *corev1.ConfigMap, found bool, err error) {
+// readOptions reads a cloud and the ConfigMap of a component, which is empty if it is not found.
+func readOptions(ctx context.Context, c client.Client, cloud client.ObjectKey, component string) (cr *v1alpha1.OnecloudCluster, cm *corev1.ConfigMap, found bool, err error) {
 	if _, cr, err = load(ctx, c, cloud); err != nil {
 		return nil, nil, false, err
 	}

@@ -65,11 +65,11 @@ func newBackupRestore(a *app) *cobra.Command {
 					Watch: reading}
 				_, err = r.Read(ctx)
 				reading.Close() // the question and the operation follow
-				if err == nil && c.Flags().Changed("name") && f.name != r.Key().Name {
-					err = misused("the backup is of cloud "+r.Key().Name+", which keeps its name", "leave out --name; to restore it beside that cloud: --namespace NAMESPACE")
-				}
 				if err != nil {
 					return err
+				}
+				if c.Flags().Changed("name") && f.name != r.Key().Name {
+					return misused("the backup is of cloud "+r.Key().Name+", which keeps its name", "leave out --name; to restore it beside that cloud: --namespace NAMESPACE")
 				}
 				var end func()
 				r.Recorded, end = a.recorded()

@@ -333,7 +333,7 @@ func newClusterDelete(a *app) *cobra.Command {
 				if data {
 					question = fmt.Sprintf("Delete cloud %s with all its databases and volumes? Type its name to continue:", f.key())
 				}
-				if err := a.ask(c.Context(), question, f.name, "The cloud was not deleted", c.CommandPath()+" --yes"); err != nil {
+				if err := a.ask(c.Context(), question, f.name, "The cloud was not deleted", "run the command again and type "+f.name+", or add --yes"); err != nil {
 					return err
 				}
 			}

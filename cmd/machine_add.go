@@ -102,7 +102,10 @@ func (m *machineFlags) add(c *cobra.Command) {
 // machines returns the machines in the file, or the one in the flags with the content of its Secret.
 func (m *machineFlags) machines(a *app, f *cloudFlags, args []string) ([]cluster.Machine, map[string][]byte, error) {
 	if m.file != "" {
-		all, err := readMachines(a, m.file, f, m.paused)
+		all, err := readMachines(a, m.file, f)
+		if m.paused {
+			pause(all)
+		}
 		return all, nil, err
 	}
 	if m.callback {
@@ -164,19 +167,19 @@ func (m *machineFlags) machine(f *cloudFlags, name string) cluster.Machine {
 	return one
 }
 
-// readMachines returns the machines in a file; paused ones do not join.
-func readMachines(a *app, file string, f *cloudFlags, paused bool) ([]cluster.Machine, error) {
+func readMachines(a *app, file string, f *cloudFlags) ([]cluster.Machine, error) {
 	data, err := a.read(file)
 	if err != nil {
 		return nil, finding.Errorf("OCA-7611", "The machines in "+file+" cannot be read", "give a file that exists", "%w", err)
 	}
-	all, err := cluster.ReadMachines(file, data, f.namespace, f.name)
+	return cluster.ReadMachines(file, data, f.namespace, f.name)
+}
+
+// pause keeps new machines from joining.
+func pause(all []cluster.Machine) {
 	for i := range all {
-		if paused {
-			metav1.SetMetaDataAnnotation(&all[i].ObjectMeta, v1alpha1.AnnotationPaused, "true")
-		}
+		metav1.SetMetaDataAnnotation(&all[i].ObjectMeta, v1alpha1.AnnotationPaused, "true")
 	}
-	return all, err
 }
 
 // create creates the machines, and a Secret with the credentials of a new one if there is data for it.

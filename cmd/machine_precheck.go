@@ -46,9 +46,10 @@ func newMachinePrecheck(a *app) *cobra.Command {
 			var all []cluster.Machine
 			if file != "" {
 				var err error
-				if all, err = readMachines(a, file, &f, true); err != nil {
+				if all, err = readMachines(a, file, &f); err != nil {
 					return err
 				}
+				pause(all)
 				for i := range all {
 					names = append(names, all[i].Name)
 				}

@@ -33,18 +33,18 @@ func newOperatorManifests(a *app) *cobra.Command {
 			if err := config.Validate(&cfg, config.ForInstall); err != nil {
 				return err
 			}
-			dir, render := chart+kustomization, operatorphase.Kustomization // at most one is given
+			dir, render := chart, operatorphase.Chart
+			if kustomization != "" {
+				dir, render = kustomization, operatorphase.Kustomization
+			}
 			if dir == "" {
 				return a.printManifests(output.String(), cfg.OperatorImage(), namespaces)
 			}
-			if chart != "" {
-				render = operatorphase.Chart
-			}
 			files, err := render(cfg.OperatorImage(), namespaces...)
-			if err == nil {
-				err = files.Write(dir)
-			}
 			if err != nil {
+				return err
+			}
+			if err := files.Write(dir); err != nil {
 				return err
 			}
 			_, err = fmt.Fprintf(a.Err, "wrote %s to %s\n", lists.Counted(len(files), "file"), dir)

@@ -57,8 +57,11 @@ func (a *app) registryConfig(cfg *config.Config) error {
 // proxies uses those in the environment if none are set, and hides their passwords in all output.
 func (a *app) proxies(cfg *config.Config) {
 	n := &cfg.Node
-	for name, to := range map[string]*string{"HTTP_PROXY": &n.HTTPProxy, "HTTPS_PROXY": &n.HTTPSProxy} {
-		if *to = cmp.Or(*to, environment(name)); *to != "" && !strings.Contains(*to, "://") {
+	for key, to := range map[string]*string{"http": &n.HTTPProxy, "https": &n.HTTPSProxy} {
+		if !cfg.Gives("node." + key + "Proxy") {
+			*to = cmp.Or(*to, environment(strings.ToUpper(key)+"_PROXY"))
+		}
+		if *to != "" && !strings.Contains(*to, "://") {
 			*to = "http://" + *to
 		}
 		if u, err := url.Parse(*to); err == nil {

@@ -158,10 +158,11 @@ func (i *instruments) collect(cr *v1alpha1.OnecloudCluster, ch chan<- prometheus
 	if paused {
 		set(i.paused, 1)
 	}
-	for _, c := range cr.Status.Components {
-		if !cr.DeletionTimestamp.IsZero() {
-			break // nobody observes them any more
-		}
+	components := cr.Status.Components
+	if !cr.DeletionTimestamp.IsZero() {
+		components = nil // they are no longer observed
+	}
+	for _, c := range components {
 		set(i.state, 1, c.Name, string(c.State))
 		if c.State != v1alpha1.Disabled && c.State != v1alpha1.Idle { // no node takes the pods of an Idle one
 			set(i.pods, float64(c.Replicas), c.Name, "wanted")

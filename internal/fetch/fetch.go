@@ -288,7 +288,7 @@ func becauseOf(ctx context.Context, cause, err error) error {
 	return err
 }
 
-// Writer returns a writer to w that counts bytes.
+// Writer returns a writer to w that counts bytes; count must not be nil.
 func Writer(w io.Writer, count func(int64)) io.Writer {
 	return writerFunc(func(p []byte) (int, error) {
 		n, err := w.Write(p)

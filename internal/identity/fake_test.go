@@ -28,7 +28,8 @@ const (
 type record = map[string]any
 
 // fake responds like the identity service: 200 everywhere, 403 to a token that is not valid and to everything but policies and roles until the
-// administrator's policy is both bound and reloaded, 423 to the login of a disabled user, lists of twenty without a limit, system accounts hidden. It serves region and yunionconf too.
+// administrator's policy is both bound and reloaded, 423 to the login of a disabled user, lists of twenty without a limit, system accounts hidden. It
+// serves region and yunionconf too.
 type fake struct {
 	t   *testing.T
 	srv *httptest.Server

@@ -7,7 +7,6 @@ import (
 	"crypto/rsa"
 	"crypto/x509"
 	"encoding/pem"
-	"errors"
 	"fmt"
 	"slices"
 
@@ -51,7 +50,7 @@ func ParseCerts(data []byte) ([]*x509.Certificate, error) {
 func ParseKey(data []byte) (crypto.Signer, error) {
 	key, err := keyutil.ParsePrivateKeyPEM(data)
 	if err != nil {
-		return nil, errors.New("parsing the private key: there is no usable one in PEM") // the parser's error might quote it
+		return nil, fmt.Errorf("parsing the private key: %w", err)
 	}
 	signer, ok := key.(crypto.Signer)
 	if !ok {

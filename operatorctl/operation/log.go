@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/internal/kube"
 	"yunion.io/x/ocadm/internal/workflow"
 )
 
@@ -42,8 +43,7 @@ func LogName(operation string) string { return operation + "-log" }
 // load reads what an earlier process has logged.
 func (l *log) load(ctx context.Context, c client.Reader) error {
 	cm := &corev1.ConfigMap{}
-	err := c.Get(ctx, client.ObjectKey{Namespace: l.op.Namespace, Name: LogName(l.op.Name)}, cm)
-	if client.IgnoreNotFound(err) != nil {
+	if _, err := kube.Find(ctx, c, client.ObjectKey{Namespace: l.op.Namespace, Name: LogName(l.op.Name)}, cm, "the log of operation "+l.op.Name); err != nil {
 		return err
 	}
 	l.mu.Lock()

@@ -53,7 +53,7 @@ func (r reader) gatherCertificates(ctx context.Context, m *cloud, s *State) erro
 		}
 		if found == nil && mustAsk {
 			found = &corev1.Secret{}
-			if err := r.direct.Get(ctx, client.ObjectKey{Namespace: s.Cloud.Namespace, Name: name}, found); client.IgnoreNotFound(err) != nil {
+			if _, err := kube.Find(ctx, r.direct, client.ObjectKey{Namespace: s.Cloud.Namespace, Name: name}, found, "Secret "+name); err != nil {
 				return err
 			}
 			if m.provided = nil; secrets.IsProvided(found) {

@@ -76,8 +76,8 @@ func configuration(c component.Component, in component.Inputs) (out conf, err er
 			out.secret[name] = []byte(text)
 		}
 	}
-	for _, key := range c.Config.Reads {
-		rolls[key] = []byte(in.Credentials[key])
+	for _, key := range c.Config.Reads { // the hash is public: a generated password keeps a chosen one from being guessed from it
+		rolls[key] = []byte(in.Credentials[component.DatabasePassword(component.IdentityService)] + in.Credentials[key])
 	}
 	all := maps.Clone(out.secret)
 	maps.Copy(all, rolls)

@@ -137,8 +137,8 @@ func ensurePassword(ctx context.Context, c client.WithWatch, cfg *config.Config,
 // findVolume returns the volume of the running embedded database, which cannot be changed, nil if there is none.
 func findVolume(ctx context.Context, c client.Reader, namespace string) (*corev1.PersistentVolumeClaimSpec, error) {
 	s := &appsv1.StatefulSet{ObjectMeta: named(namespace, DatabaseName)}
-	if err := c.Get(ctx, client.ObjectKeyFromObject(s), s); client.IgnoreNotFound(err) != nil {
-		return nil, fmt.Errorf("reading StatefulSet %s/%s: %w", namespace, s.Name, err)
+	if _, err := kube.Find(ctx, c, client.ObjectKeyFromObject(s), s, "StatefulSet "+namespace+"/"+s.Name); err != nil {
+		return nil, err
 	}
 	if len(s.Spec.VolumeClaimTemplates) == 0 {
 		return nil, nil

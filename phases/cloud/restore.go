@@ -33,19 +33,23 @@ func FromBackup(c *config.Config, r *cluster.Restore, contents backup.Contents) 
 	for _, saved := range []struct {
 		key, value string
 		field      *string
+		update     string // the flag of ocadm cluster update that changes it later
 	}{
-		{"cloud.version", cmp.Or(contents.Header.Version, cr.Spec.Version), &c.Cloud.Version}, // an update may have been pending
-		{"cloud.name", contents.Header.Cloud.Name, &c.Cloud.Name},
-		{"cloud.namespace", contents.Header.Cloud.Namespace, &c.Cloud.Namespace},
-		{"cloud.region", cr.Spec.Region, &c.Cloud.Region},
-		{"cloud.zone", cr.Spec.Zone, &c.Cloud.Zone},
-		{"cloud.edition", cr.Annotations[v1alpha1.AnnotationEdition], &c.Cloud.Edition},
-		{"cloud.productVersion", cr.Spec.ProductVersion, &c.Cloud.ProductVersion},
-		{"cloud.profile", cr.Spec.Profile, &c.Cloud.Profile},
+		{"cloud.version", cmp.Or(contents.Header.Version, cr.Spec.Version), &c.Cloud.Version, "--version"}, // an update may have been pending
+		{"cloud.name", contents.Header.Cloud.Name, &c.Cloud.Name, ""},
+		{"cloud.namespace", contents.Header.Cloud.Namespace, &c.Cloud.Namespace, ""},
+		{"cloud.region", cr.Spec.Region, &c.Cloud.Region, ""},
+		{"cloud.zone", cr.Spec.Zone, &c.Cloud.Zone, ""},
+		{"cloud.edition", cr.Annotations[v1alpha1.AnnotationEdition], &c.Cloud.Edition, "--edition"},
+		{"cloud.productVersion", cr.Spec.ProductVersion, &c.Cloud.ProductVersion, ""},
+		{"cloud.profile", cr.Spec.Profile, &c.Cloud.Profile, "--profile"},
 	} {
 		if flag := "--" + config.Find(saved.key).Flag; saved.value != "" && c.Gives(saved.key) && *saved.field != saved.value {
-			return finding.New("OCA-7148", flag+" contradicts the backup", fmt.Sprintf("the cloud in it has %s, not %s", saved.value, *saved.field),
-				"omit "+flag+"; once the cloud runs, ocadm cluster update changes its version, profile or edition")
+			remedy := "omit " + flag
+			if saved.update != "" {
+				remedy += "; once the cloud runs: ocadm cluster update " + saved.update + " " + *saved.field
+			}
+			return finding.New("OCA-7148", flag+" contradicts the backup", fmt.Sprintf("in the backup it is %s, not %s", saved.value, *saved.field), remedy)
 		}
 		*saved.field = cmp.Or(saved.value, *saved.field)
 	}

@@ -215,7 +215,7 @@ func joinSettings() []Setting {
 
 func operatorSettings() []Setting {
 	return []Setting{
-		{Key: "operator.namespaces", Flag: "namespaces", For: ForOperator, Usage: "namespaces of the clouds, by default its own; * for all, with permissions in the whole cluster"},
+		{Key: "operator.namespaces", Flag: "namespaces", For: ForOperator, Usage: "namespaces of the clouds; * for all, which needs permissions in the whole cluster"},
 		{Key: "operator.leaderElect", Flag: "leader-elect", For: ForOperator, Usage: "run only while holding the leader election lease"},
 		{Key: "operator.metricsAddress", Flag: "metrics-address", For: ForOperator, Usage: "listen address of /metrics; 0 disables it"},
 		{Key: "operator.healthAddress", Flag: "health-address", For: ForOperator, Usage: "listen address of /healthz and /readyz; 0 disables it"},

@@ -77,11 +77,12 @@ func GatherCluster(ctx context.Context, h *Host) (*Cluster, error) {
 		return nil, err
 	}
 	definition := &apiextensionsv1.CustomResourceDefinition{}
-	switch err := c.Get(ctx, client.ObjectKey{Name: "onecloudclusters." + v1alpha1.Group}, definition); {
-	case err == nil:
+	found, err := kube.Find(ctx, c, client.ObjectKey{Name: "onecloudclusters." + v1alpha1.Group}, definition, "the definition of "+v1alpha1.Kind)
+	if err != nil {
+		return nil, err
+	}
+	if found {
 		out.Definition = definition
-	case client.IgnoreNotFound(err) != nil:
-		return nil, fmt.Errorf("reading the definition of %s: %w", v1alpha1.Kind, err)
 	}
 	return out, out.Stored(ctx, h, c)
 }

@@ -39,9 +39,11 @@ const (
 
 const (
 	// partLife bounds the life of the pod that does a part on another node.
-	partLife    = 5 * time.Minute
-	dialTimeout = 2 * time.Second
-	partPod     = "ocadm-move"
+	partLife = 5 * time.Minute
+	// leaveTimeout bounds the removal of that pod.
+	leaveTimeout = 30 * time.Second
+	dialTimeout  = 2 * time.Second
+	partPod      = "ocadm-move"
 )
 
 // PartSteps returns the steps that do a part on the machine of a control-plane node.
@@ -127,7 +129,9 @@ func (m *Move) onNode(ctx context.Context, r workflow.Reporter, p Part, node str
 		err = finding.New("OCA-4168", "Node "+node+" does not take part in the move of the virtual address", cmp.Or(said, failed),
 			"correct the cause, then run the same command again")
 	}
-	return errors.Join(err, nodepod.Delete(context.WithoutCancel(ctx), k, partPod, waiting))
+	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaveTimeout)
+	defer cancel()
+	return errors.Join(err, nodepod.Delete(last, k, partPod, waiting))
 }
 
 // named reports whether the server on a port of a node has a certificate with the name. It also returns true if no server listens.

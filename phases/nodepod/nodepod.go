@@ -7,6 +7,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"time"
 
@@ -90,14 +91,20 @@ func NoImage(p *corev1.Pod) error {
 	return nil
 }
 
-// Delete deletes a pod and waits until it is gone. It repeats the request: an API server that restarts loses some.
+// Delete deletes a pod and waits until it is gone. It repeats a request that is not answered: an API server may restart meanwhile.
 func Delete(ctx context.Context, k client.Client, name string, waiting func(why string)) error {
-	return wait.Until(ctx, "the end of pod "+name, interval, func(ctx context.Context) (bool, string, error) {
+	var refused error
+	err := wait.Until(ctx, "the end of pod "+name, interval, func(ctx context.Context) (bool, string, error) {
 		ctx, cancel := context.WithTimeout(ctx, askTimeout)
 		defer cancel()
 		err := k.Delete(ctx, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: Namespace, Name: name}})
+		if apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || apierrors.IsUnauthorized(err) {
+			refused = fmt.Errorf("deleting pod %s: %w", name, err)
+			return true, "", nil
+		}
 		return apierrors.IsNotFound(err), "its pod has not ended", client.IgnoreNotFound(err)
 	}, waiting)
+	return cmp.Or(refused, err)
 }
 
 // message returns what the program of a pod left when it ended.

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
@@ -66,5 +68,11 @@ func TestDeleted(t *testing.T) {
 	}
 	if _, failed, err := Await(ctx, k, "test", func(string) {}); err != nil || failed != "its pod was deleted" {
 		t.Errorf("%q, %v", failed, err)
+	}
+	k = fake.NewClientBuilder().WithInterceptorFuncs(interceptor.Funcs{Delete: func(context.Context, client.WithWatch, client.Object, ...client.DeleteOption) error {
+		return apierrors.NewForbidden(schema.GroupResource{Resource: "pods"}, "test", nil)
+	}}).Build()
+	if err := Delete(ctx, k, "test", func(string) {}); !apierrors.IsForbidden(err) || ctx.Err() != nil {
+		t.Errorf("a refused deletion: %v", err)
 	}
 }

@@ -147,12 +147,10 @@ func addonsOf(ctx context.Context, k client.Client) (out []Addon, _ error) {
 		}
 	}
 	var dns appsv1.Deployment
-	switch err := k.Get(ctx, client.ObjectKey{Namespace: metav1.NamespaceSystem, Name: dnsName}, &dns); {
-	case err == nil:
-		add(dnsName, dns.Spec.Template)
-	case client.IgnoreNotFound(err) != nil:
-		return nil, fmt.Errorf("reading CoreDNS: %w", err)
+	if _, err := kube.Find(ctx, k, client.ObjectKey{Namespace: metav1.NamespaceSystem, Name: dnsName}, &dns, "CoreDNS"); err != nil {
+		return nil, err
 	}
+	add(dnsName, dns.Spec.Template)
 	var daemons appsv1.DaemonSetList
 	if err := k.List(ctx, &daemons); err != nil && !meta.IsNoMatchError(err) {
 		return nil, fmt.Errorf("listing DaemonSets: %w", err)

@@ -91,7 +91,11 @@ func TestIdentityOfRunningCloud(t *testing.T) {
 				}
 				return answered, nil
 			}, nil, nil)
-			for passed, _ := passes(t); o.has().minus(before).logins == 0; passed, _ = passes(t) {
+			for end := time.Now().Add(3 * time.Minute); o.has().minus(before).logins == 0; {
+				if time.Now().After(end) {
+					t.Fatal("the operator does not log in again")
+				}
+				passed, _ := passes(t)
 				untilQuiet(t, passed)
 			}
 			w.untilReady(t, o, -1)
