@@ -56,7 +56,7 @@ func TestAgainstFakeCloud(t *testing.T) {
 		id, changed, err := c.EnsureService(ctx, s, "glance", "image")
 		did["service"] = must(changed, err)
 		did["endpoint"] = must(c.EnsureEndpoint(ctx, s, identity.Endpoint{ServiceID: id, RegionID: "region0", Interface: "public", URL: "https://x", Enabled: true}))
-		user, changed, err := c.EnsureUser(ctx, s, "glance", "one")
+		user, changed, err := c.EnsureUser(ctx, s, "glance", "pw-one")
 		did["user"] = must(changed, err)
 		did["role"] = must(c.EnsureUserRole(ctx, s, user, "system", "admin"))
 		_, changed, err = c.EnsureService(ctx, s, "common", "common")
@@ -78,13 +78,13 @@ func TestAgainstFakeCloud(t *testing.T) {
 		}
 	}
 
-	if err := c.CheckLogin(ctx, "glance", "one", "system"); err != nil {
+	if err := c.CheckLogin(ctx, "glance", "pw-one", "system"); err != nil {
 		t.Errorf("the account does not work: %v", err)
 	}
-	if _, changed, err := c.EnsureUser(ctx, again, "glance", "two"); !changed || err != nil {
+	if _, changed, err := c.EnsureUser(ctx, again, "glance", "pw-two"); !changed || err != nil {
 		t.Errorf("new password: %v, %v", changed, err)
 	}
-	if err := c.CheckLogin(ctx, "glance", "one", "system"); !identity.IsUnauthorized(err) {
+	if err := c.CheckLogin(ctx, "glance", "pw-one", "system"); !identity.IsUnauthorized(err) {
 		t.Errorf("the old password: %v", err)
 	}
 	if !must(c.EnsureEndpoint(ctx, again, identity.Endpoint{ServiceID: "glance", RegionID: "region0", Interface: "public", URL: "https://y", Enabled: true})) ||
@@ -134,14 +134,14 @@ func topology(t *testing.T, cloud *fakecloudtest.Cloud, c *identity.Client, s *i
 		port := fakecloudtest.FreePort(t)
 		base := "https://localhost:" + strconv.Itoa(port)
 		check(c.EnsureEndpoint(ctx, s, identity.Endpoint{ServiceID: id, RegionID: "region0", Interface: "internal", URL: base, Enabled: true}))
-		user, changed, err := c.EnsureUser(ctx, s, svc[3], "pw")
+		user, changed, err := c.EnsureUser(ctx, s, svc[3], "pw-one")
 		check(changed, err)
 		check(c.EnsureUserRole(ctx, s, user, "system", "admin"))
 		if svc[0] == "yunionconf" {
 			_, changed, err := c.EnsureService(ctx, s, "yunionagent", "yunionagent")
 			check(changed, err)
 		}
-		groups := cloud.Account(svc[3], "pw")
+		groups := cloud.Account(svc[3], "pw-one")
 		maps.Copy(groups, cloud.Certificate(svc[0]))
 		maps.Copy(groups, map[string]any{"port": port, "auto_sync_table": true, "sql_connection": cloud.Database(svc[0], "pw")})
 		cloud.Start(svc[0], "--config", cloud.Config(svc[0], groups)).Listening(t, port)

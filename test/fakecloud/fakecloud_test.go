@@ -206,6 +206,7 @@ func testOthers(t *testing.T, c *fakecloudtest.Cloud, r *rest) {
 	}
 	testGatewayPasswords(t, r, gateway)
 	testTemplates(t, r, run("devtool", "devtool", "devtool", "devtool", "", database("devtool")))
+	r.want(http.StatusBadRequest, http.MethodPost, auth+"/users", `{"user":{"name":"alice","password":"Alice"}}`)
 	user := r.want(http.StatusOK, http.MethodPost, auth+"/users", `{"user":{"name":"alice","password":"Alice@1"}}`)
 	r.want(http.StatusOK, http.MethodPut, fmt.Sprintf("%s/projects/system/users/%s/roles/admin", auth, inner(user, "user", "id")), `{}`)
 	status, answer, _ := login("alice", "Alice@1")

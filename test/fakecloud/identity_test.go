@@ -55,16 +55,16 @@ func TestIdentityClient(t *testing.T) {
 	r := newREST(t, c)
 	r.login(c.AuthURL(), "sysadmin", adminPassword)
 	r.want(http.StatusOK, http.MethodPatch, c.AuthURL()+"/users/regionadmin", `{"user":{"enabled":false}}`)
-	for _, password := range []string{"new", "wrong"} {
+	for _, password := range []string{"pw-two", "wrong"} {
 		if got := newREST(t, c).login(c.AuthURL(), "regionadmin", password); got != http.StatusLocked {
 			t.Errorf("password %s: %d", password, got)
 		}
 	}
 	s, err := client.Snapshot(ctx)
 	require.NoError(t, err)
-	_, changed, err := client.EnsureUser(ctx, s, "regionadmin", "newest")
+	_, changed, err := client.EnsureUser(ctx, s, "regionadmin", "pw-three")
 	expect(t, "disabled account", changed, true, err)
-	if err := client.CheckLogin(ctx, "regionadmin", "newest", "system"); err != nil {
+	if err := client.CheckLogin(ctx, "regionadmin", "pw-three", "system"); err != nil {
 		t.Error(err)
 	}
 	r.token = "gAAAAAwrong"
@@ -85,11 +85,11 @@ func ensureCatalogue(t *testing.T, client *identity.Client, s *identity.Snapshot
 	expect(t, "common", false, false, err)
 	changed, err = client.EnsureServiceConfig(ctx, "common", map[string]any{"api_server": "https://lb"})
 	expect(t, "service config", changed, want, err)
-	_, changed, err = client.EnsureUser(ctx, s, "regionadmin", "pw")
+	_, changed, err = client.EnsureUser(ctx, s, "regionadmin", "pw-one")
 	expect(t, "user", changed, want, err)
 	changed, err = client.EnsureUserRole(ctx, s, "regionadmin", "system", "admin")
 	expect(t, "role", changed, want, err)
-	if err := client.CheckLogin(ctx, "regionadmin", "pw", "system"); err != nil {
+	if err := client.CheckLogin(ctx, "regionadmin", "pw-one", "system"); err != nil {
 		t.Error(err)
 	}
 	if want {
@@ -98,9 +98,9 @@ func ensureCatalogue(t *testing.T, client *identity.Client, s *identity.Snapshot
 	endpoint.URL = "https://moved:30888"
 	changed, err = client.EnsureEndpoint(ctx, s, endpoint)
 	expect(t, "moved endpoint", changed, true, err)
-	_, changed, err = client.EnsureUser(ctx, s, "regionadmin", "new")
+	_, changed, err = client.EnsureUser(ctx, s, "regionadmin", "pw-two")
 	expect(t, "changed password", changed, true, err)
-	if err := client.CheckLogin(ctx, "regionadmin", "pw", "system"); !identity.IsUnauthorized(err) {
+	if err := client.CheckLogin(ctx, "regionadmin", "pw-one", "system"); !identity.IsUnauthorized(err) {
 		t.Errorf("the old password still works: %v", err)
 	}
 }

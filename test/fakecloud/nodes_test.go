@@ -93,11 +93,11 @@ func eventually(t *testing.T, what string, is func() bool) {
 func (n *nodes) glance(t *testing.T) {
 	r := n.r.in(t)
 	dir := filepath.Join(n.c.Dir, "images") // the identity service has stored it by now, and the stored value counts
-	r.account(n.auth, "glance-node", "pw")
+	r.account(n.auth, "glance-node", "pw-glance")
 	content := bytes.Repeat([]byte("an image "), 1000)
 	run := func(options map[string]any) (string, map[string]any) {
 		port := fakecloudtest.FreePort(t)
-		p := n.c.Start("glance", "--config", n.c.Config("glance-node", n.c.Certificate("glance"), n.c.Account("glance-node", "pw"), options, map[string]any{
+		p := n.c.Start("glance", "--config", n.c.Config("glance-node", n.c.Certificate("glance"), n.c.Account("glance-node", "pw-glance"), options, map[string]any{
 			"port": port, "filesystem_store_datadir": dir, "sql_connection": n.c.Database("glance", "glance-pw"), "auto_sync_table": true,
 		})).Listening(t, port)
 		defer p.Stop()

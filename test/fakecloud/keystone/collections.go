@@ -51,11 +51,17 @@ func changePolicy(_ context.Context, changes rest.Record) error {
 	return nil
 }
 
+// shortestPassword is the default of the real service's option password_minimal_length.
+const shortestPassword = 6
+
 func changeUser(_ context.Context, changes rest.Record) error {
 	if _, given := changes["password"]; given {
 		password := changes.Text("password")
 		if password == "" {
 			return rest.BadInput("empty password")
+		}
+		if len(password) < shortestPassword {
+			return &rest.Error{Code: http.StatusBadRequest, Class: "WeakPasswordError", Details: "too simple password"}
 		}
 		changes["password"] = hashPassword(password)
 	}
