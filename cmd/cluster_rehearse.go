@@ -48,10 +48,11 @@ func (a *app) checkUpdate(c *cobra.Command, f *cloudFlags, u cluster.Update, dow
 	return f.withCloud(c, func(ctx context.Context, k client.WithWatch) error { return a.operate(ctx, k, f, o) })
 }
 
-// trial returns an operation that tries an update without changing the cloud; flag is the flag that requests it.
+// trial returns an operation that tries an update without changing the cloud; flag is the flag that requests it. It ignores settings that it does not
+// support, but not flags.
 func trial(c *cobra.Command, f *cloudFlags, action, flag string, u cluster.Update, downgrade bool) (*cluster.Operation, error) {
 	for _, name := range []string{"at-once", "on-failure", "profile", "operator-version", "operator-image", "operator-only"} {
-		if c.Flags().Changed(name) {
+		if f := c.Flags().Lookup(name); f.Changed && f.Annotations[annotationSetting] == nil {
 			return nil, misused("--"+name+" and --"+flag+" cannot be combined", "leave out --"+name)
 		}
 	}

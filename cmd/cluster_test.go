@@ -4,6 +4,7 @@ package cmd
 
 import (
 	"bytes"
+	"io"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -65,6 +66,19 @@ func TestClusterUsage(t *testing.T) {
 		}
 		if out.Len() > 0 {
 			t.Errorf("%s: wrote %q to standard output", line, out.String())
+		}
+	}
+}
+
+// A profile in the environment or the configuration file, which is that of init, prevents neither a dry run nor a rehearsal; one on the command line does.
+func TestTrialIgnoresSettings(t *testing.T) {
+	t.Setenv("OCADM_PROFILE", "ha")
+	nowhere := filepath.Join(t.TempDir(), "kubeconfig")
+	for flags, want := range map[string]int{"--dry-run": 42, "--rehearse": 42, "--dry-run --profile ha": 4} {
+		var story bytes.Buffer
+		line := "cluster update --version v4.0.4 --kubeconfig " + nowhere + " " + flags
+		if status := Execute(t.Context(), Streams{In: strings.NewReader(""), Out: io.Discard, Err: &story}, strings.Fields(line)); status != want {
+			t.Errorf("%s: status %d, want %d: %s", flags, status, want, story.String())
 		}
 	}
 }

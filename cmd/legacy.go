@@ -110,6 +110,9 @@ func hide(fs *pflag.FlagSet, name string) { fs.Lookup(name).Hidden = true }
 // annotationAdvanced marks a flag that help lists last.
 const annotationAdvanced = "ocadm-advanced"
 
+// annotationSetting marks a flag whose value is from a variable or the configuration file.
+const annotationSetting = "ocadm-setting"
+
 func mark(fs *pflag.FlagSet, name, annotation string) {
 	f := fs.Lookup(name)
 	if f.Annotations == nil {

@@ -169,6 +169,7 @@ func (a *app) readsSettings(c *cobra.Command, keys map[string]string) {
 				return err
 			}
 			f.Changed = true
+			mark(c.Flags(), name, annotationSetting)
 		}
 		return nil
 	}
