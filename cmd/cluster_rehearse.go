@@ -52,7 +52,7 @@ func (a *app) checkUpdate(c *cobra.Command, f *cloudFlags, u cluster.Update, dow
 // support, but not flags.
 func trial(c *cobra.Command, f *cloudFlags, action, flag string, u cluster.Update, downgrade bool) (*cluster.Operation, error) {
 	for _, name := range []string{"at-once", "on-failure", "profile", "operator-version", "operator-image", "operator-only"} {
-		if f := c.Flags().Lookup(name); f.Changed && f.Annotations[annotationSetting] == nil {
+		if typed(c, name) {
 			return nil, misused("--"+name+" and --"+flag+" cannot be combined", "leave out --"+name)
 		}
 	}

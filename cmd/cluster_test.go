@@ -71,10 +71,11 @@ func TestClusterUsage(t *testing.T) {
 }
 
 // A profile in the environment or the configuration file, which is that of init, prevents neither a dry run nor a rehearsal; one on the command line does.
-func TestTrialIgnoresSettings(t *testing.T) {
+// An update of the operator alone refuses a version of the cloud.
+func TestUpdateSeparatesFlagsFromSettings(t *testing.T) {
 	t.Setenv("OCADM_PROFILE", "ha")
 	nowhere := filepath.Join(t.TempDir(), "kubeconfig")
-	for flags, want := range map[string]int{"--dry-run": 42, "--rehearse": 42, "--dry-run --profile ha": 4} {
+	for flags, want := range map[string]int{"--dry-run": 42, "--rehearse": 42, "--dry-run --profile ha": 4, "--operator-only --operator-version v1": 4} {
 		var story bytes.Buffer
 		line := "cluster update --version v4.0.4 --kubeconfig " + nowhere + " " + flags
 		if status := Execute(t.Context(), Streams{In: strings.NewReader(""), Out: io.Discard, Err: &story}, strings.Fields(line)); status != want {

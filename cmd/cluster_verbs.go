@@ -147,7 +147,7 @@ func newClusterUpdate(a *app) *cobra.Command {
 			if c.Flags().Changed("disable-resource-management") {
 				u.DisableResourceManagement = &noLimits
 			}
-			if err := cmp.Or(checkVersion(c, u.Version), somethingToUpdate(u)); err != nil {
+			if err := cmp.Or(checkVersion(c, u.Version), checkOperatorOnly(c, u)); err != nil {
 				return err
 			}
 			if rehearse && noBackup {
@@ -210,9 +210,18 @@ func checkVersion(c *cobra.Command, given string) error {
 	return nil
 }
 
-func somethingToUpdate(u cluster.Update) error {
-	if u.OperatorOnly && u.OperatorVersion == "" && u.ImageRepository == "" && u.OperatorImage == "" {
+// checkOperatorOnly rejects --operator-only without a change of the operator, or with one of the cloud, which would be ignored.
+func checkOperatorOnly(c *cobra.Command, u cluster.Update) error {
+	if !u.OperatorOnly {
+		return nil
+	}
+	if u.OperatorVersion == "" && u.ImageRepository == "" && u.OperatorImage == "" {
 		return misused("--operator-only needs a change of the operator", "give --operator-version, --operator-image or --image-repository")
+	}
+	for _, name := range []string{"version", "edition", "profile", "disable-resource-management"} {
+		if typed(c, name) {
+			return misused("--operator-only does not change the cloud, as --"+name+" would", "leave out one of them")
+		}
 	}
 	return nil
 }

@@ -175,6 +175,12 @@ func (a *app) readsSettings(c *cobra.Command, keys map[string]string) {
 	}
 }
 
+// typed reports whether a flag is on the command line.
+func typed(c *cobra.Command, name string) bool {
+	f := c.Flags().Lookup(name)
+	return f.Changed && f.Annotations[annotationSetting] == nil
+}
+
 // openSettings returns the settings of a configuration file; "" means no file.
 func (a *app) openSettings(file string) (*viper.Viper, error) {
 	values, err := a.readConfigFile(file)
