@@ -274,7 +274,9 @@ func TestCancelDuringReleaseCreation(t *testing.T) {
 // One edit may change the version and something else: the reconciler applies the rest first, and the update waits for that.
 func TestUpdateWaitsForProgressingComponents(t *testing.T) {
 	f := newFollower(t, "")
+	f.mu.Lock()
 	f.late = "glance"
+	f.mu.Unlock()
 	f.follow(t.Context())
 	f.create("u", func(o *v1alpha1.OnecloudOperation) {
 		o.Spec.Action, o.Spec.Update = v1alpha1.ActionUpdate, &v1alpha1.UpdateParameters{Version: "v4.0.5"}
