@@ -6,7 +6,6 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"time"
 
 	"github.com/spf13/cobra"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -103,8 +102,10 @@ func (m *machineFlags) add(c *cobra.Command) {
 func (m *machineFlags) machines(a *app, f *cloudFlags, args []string) ([]cluster.Machine, map[string][]byte, error) {
 	if m.file != "" {
 		all, err := readMachines(a, m.file, f)
-		if m.paused {
-			pause(all)
+		for i := range all {
+			if m.paused {
+				pause(&all[i])
+			}
 		}
 		return all, nil, err
 	}
@@ -160,7 +161,7 @@ func (m *machineFlags) machine(f *cloudFlags, name string) cluster.Machine {
 	one := cluster.Machine{}
 	one.APIVersion, one.Kind, one.Namespace, one.Name = v1alpha1.GroupVersion.String(), v1alpha1.MachineKind, f.namespace, name
 	if m.paused {
-		one.Annotations = cluster.PauseMachine(time.Now())
+		pause(&one)
 	}
 	one.Spec = v1alpha1.OnecloudMachineSpec{Cloud: f.name, Labels: m.labels, HostNetworks: m.hostNetworks}
 	one.Spec.Roles = lists.Map(m.roles, func(r string) v1alpha1.MachineRole { return v1alpha1.MachineRole(r) })
@@ -175,11 +176,9 @@ func readMachines(a *app, file string, f *cloudFlags) ([]cluster.Machine, error)
 	return cluster.ReadMachines(file, data, f.namespace, f.name)
 }
 
-// pause keeps new machines from joining.
-func pause(all []cluster.Machine) {
-	for i := range all {
-		metav1.SetMetaDataAnnotation(&all[i].ObjectMeta, v1alpha1.AnnotationPaused, "true")
-	}
+// pause keeps a new machine from joining.
+func pause(m *cluster.Machine) {
+	metav1.SetMetaDataAnnotation(&m.ObjectMeta, v1alpha1.AnnotationPaused, "true")
 }
 
 // create creates the machines, and a Secret with the credentials of a new one if there is data for it.

@@ -49,8 +49,8 @@ func newMachinePrecheck(a *app) *cobra.Command {
 				if all, err = readMachines(a, file, &f); err != nil {
 					return err
 				}
-				pause(all)
 				for i := range all {
+					pause(&all[i])
 					names = append(names, all[i].Name)
 				}
 			}

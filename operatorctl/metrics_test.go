@@ -142,7 +142,7 @@ func TestMetricsFollowTheStatus(t *testing.T) {
 	for _, o := range []client.Object{cr, op, m} {
 		require.NoError(t, c.Delete(t.Context(), o))
 	}
-	gone := func(series string) bool { return attempted(series) || strings.HasPrefix(series, "ocadm_component") } // nobody observes the components
+	gone := func(series string) bool { return attempted(series) || strings.HasPrefix(series, "ocadm_component") } // components are no longer observed
 	if s := shown(); !slices.Contains(s, "ocadm_cloud_phase Deleting 1") || slices.ContainsFunc(s, gone) {
 		t.Errorf("a cloud that is being deleted: %q", s)
 	}

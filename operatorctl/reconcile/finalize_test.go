@@ -83,8 +83,7 @@ func TestStuckDeletionNamesTheCause(t *testing.T) {
 	}
 }
 
-// A deletion may take long: alerts on nodes that have come back, on backups that nobody will make, and on components that are deleted would not end
-// meanwhile.
+// A deletion may take long. Meanwhile, alerts end on nodes that have come back, on backups that are no longer due, and on deleted components.
 func TestConditionsMoveDuringADeletion(t *testing.T) {
 	b := leaving(t, func(cr *v1alpha1.OnecloudCluster) {
 		meta.SetStatusCondition(&cr.Status.Conditions, metav1.Condition{Type: v1alpha1.ConditionDegraded, Status: metav1.ConditionTrue, Reason: "ComponentsDegraded"})
