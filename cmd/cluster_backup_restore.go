@@ -19,13 +19,19 @@ import (
 	"yunion.io/x/ocadm/internal/workflow"
 )
 
+// backupRestoreFlags are the flags of "cluster backup restore".
+type backupRestoreFlags struct {
+	cloudFlags
+	store    storeFlags
+	keys     keyFlags
+	database databaseFlags
+	// address is that of a new cloud; before is where the present data is saved.
+	address, before string
+	yes, noBackup   bool
+}
+
 func newBackupRestore(a *app) *cobra.Command {
-	var f cloudFlags
-	var s storeFlags
-	var k keyFlags
-	var d databaseFlags
-	var address, before string
-	var yes, noBackup bool
+	var f backupRestoreFlags
 	c := &cobra.Command{
 		Use:   "restore FILE",
 		Short: "Restore the cloud from a backup",
@@ -38,94 +44,111 @@ func newBackupRestore(a *app) *cobra.Command {
 			"  ocadm cluster backup restore default.ocadm-backup --identity key.txt --database-host 10.0.0.9 --database-password-file /root/mysql \\\n" +
 			"    --load-balancer-endpoint 10.0.0.20 --wait",
 		Args: cobra.ExactArgs(1),
-		RunE: func(c *cobra.Command, args []string) error {
-			if err := s.fit(args[0], before); err != nil {
-				return err
-			}
-			ids, err := k.identities()
-			if err != nil {
-				return err
-			}
-			server, err := d.server(false)
-			if err != nil {
-				return err
-			}
-			if before != "" { // before anything is stopped
-				if _, _, err := s.later(before); err != nil {
-					return err
-				}
-			}
-			return f.within(c.Context(), f.timeout, func(ctx context.Context, k8s client.WithWatch) error {
-				store, name, err := s.file(ctx, args[0])
-				if err != nil {
-					return err
-				}
-				reading := a.story()
-				r := cluster.Restore{Store: store, Name: name, IDs: ids, MySQL: server, Address: address, Confirm: a.confirm(c, yes, "Nothing was changed"),
-					Watch: reading}
-				_, err = r.Read(ctx)
-				reading.Close() // the question and the operation follow
-				if err != nil {
-					return err
-				}
-				if c.Flags().Changed("name") && f.name != r.Key().Name {
-					return misused("the backup is of cloud "+r.Key().Name+", which keeps its name", "leave out --name; to restore it beside that cloud: --namespace NAMESPACE")
-				}
-				var end func()
-				r.Recorded, end = a.recorded()
-				defer end()
-				if c.Flags().Changed("namespace") {
-					r.Namespace = f.namespace
-				}
-				if !noBackup {
-					r.Before = func(ctx context.Context, key client.ObjectKey, report workflow.Reporter) (backup.Info, error) {
-						b := cluster.Backup{Key: key, SkipProof: true}
-						b.Place, b.Open, err = s.later(cmp.Or(before, strings.TrimSuffix(args[0], name), "."))
-						if err != nil {
-							return backup.Info{}, err
-						}
-						if b.Recipients, b.Identity, err = k.same(ids); err != nil {
-							return backup.Info{}, err
-						}
-						return b.Within(ctx, k8s, report)
-					}
-				}
-				done, err := r.Apply(ctx, k8s)
-				if err != nil {
-					return err
-				}
-				f.namespace, f.name, _ = strings.Cut(done.Cloud, "/")
-				if err := a.serve(ctx, k8s, &f); err != nil {
-					return err
-				}
-				if f.wait {
-					if err := cluster.Wait(ctx, k8s, f.key(), func(cluster.Status) {}); err != nil {
-						return err
-					}
-				}
-				return a.print(f.output, done, func(p *page) {
-					p.line("cloud %s restored from %s in %.0f s", done.Cloud, done.Backup, done.Seconds)
-					p.lines("  ", done.Changes...)
-					if done.Before != "" {
-						p.line("backup of the previous data: %s", done.Before)
-					}
-				})
-			})
-		},
+		RunE: func(c *cobra.Command, args []string) error { return a.restoreBackup(c, &f, args[0]) },
 	}
 	f.add(a, c, nil, "table", "json", "yaml")
 	fs := c.Flags()
-	s.add(fs)
-	k.addIdentities(fs)
-	d.add(fs, "of a new cloud (default: the one in the backup)")
-	fs.StringVar(&address, "load-balancer-endpoint", "", "address at which users and hosts reach a new cloud (default: the one in the backup)")
-	fs.StringVar(&before, "save-to", "", "where to save the present data (default: beside FILE)")
-	fs.BoolVar(&noBackup, "no-backup", false, "do not save the present data first")
+	f.store.add(fs)
+	f.keys.addIdentities(fs)
+	f.database.add(fs, "of a new cloud (default: the one in the backup)")
+	fs.StringVar(&f.address, "load-balancer-endpoint", "", "address at which users and hosts reach a new cloud (default: the one in the backup)")
+	fs.StringVar(&f.before, "save-to", "", "where to save the present data (default: beside FILE)")
+	fs.BoolVar(&f.noBackup, "no-backup", false, "do not save the present data first")
 	c.MarkFlagsMutuallyExclusive("save-to", "no-backup")
 	fs.BoolVar(&f.wait, "wait", false, "wait until every component is available")
 	fs.DurationVar(&f.timeout, "timeout", backupTimeout, "time limit")
-	addYes(fs, &yes)
+	addYes(fs, &f.yes)
 	return c
+}
+
+func (a *app) restoreBackup(c *cobra.Command, f *backupRestoreFlags, file string) error {
+	if err := f.store.fit(file, f.before); err != nil {
+		return err
+	}
+	ids, err := f.keys.identities()
+	if err != nil {
+		return err
+	}
+	server, err := f.database.server(false)
+	if err != nil {
+		return err
+	}
+	if f.before != "" { // before anything is stopped
+		if _, _, err := f.store.later(f.before); err != nil {
+			return err
+		}
+	}
+	return f.within(c.Context(), f.timeout, func(ctx context.Context, k8s client.WithWatch) error {
+		r := cluster.Restore{IDs: ids, MySQL: server, Address: f.address, Confirm: a.confirm(c, f.yes, "Nothing was changed")}
+		if r.Store, r.Name, err = f.store.file(ctx, file); err != nil {
+			return err
+		}
+		if err := a.readBackup(ctx, c, f, &r); err != nil {
+			return err
+		}
+		if !f.noBackup {
+			r.Before = f.saveFirst(k8s, r, strings.TrimSuffix(file, r.Name))
+		}
+		done, err := a.applyRestore(ctx, k8s, f, r)
+		if err != nil {
+			return err
+		}
+		return a.print(f.output, done, func(p *page) {
+			p.line("cloud %s restored from %s in %.0f s", done.Cloud, done.Backup, done.Seconds)
+			p.lines("  ", done.Changes...)
+			if done.Before != "" {
+				p.line("backup of the previous data: %s", done.Before)
+			}
+		})
+	})
+}
+
+// readBackup reads and checks the whole file. Its cloud keeps its name, but may be restored in another namespace.
+func (a *app) readBackup(ctx context.Context, c *cobra.Command, f *backupRestoreFlags, r *cluster.Restore) error {
+	reading := a.story()
+	r.Watch = reading
+	_, err := r.Read(ctx)
+	reading.Close() // the question and the operation follow
+	if err != nil {
+		return err
+	}
+	if c.Flags().Changed("name") && f.name != r.Key().Name {
+		return misused("the backup is of cloud "+r.Key().Name+", which keeps its name", "leave out --name; to restore it beside that cloud: --namespace NAMESPACE")
+	}
+	if c.Flags().Changed("namespace") {
+		r.Namespace = f.namespace
+	}
+	return nil
+}
+
+// saveFirst returns what saves the present data of the cloud with the recipients of the backup, by default in the directory beside.
+func (f *backupRestoreFlags) saveFirst(k8s client.WithWatch, r cluster.Restore, beside string) func(context.Context, client.ObjectKey, workflow.Reporter) (backup.Info, error) {
+	return func(ctx context.Context, key client.ObjectKey, report workflow.Reporter) (_ backup.Info, err error) {
+		b := cluster.Backup{Key: key, SkipProof: true}
+		if b.Place, b.Open, err = f.store.later(cmp.Or(f.before, beside, ".")); err != nil {
+			return backup.Info{}, err
+		}
+		if b.Recipients, b.Identity, err = f.keys.same(r.IDs); err != nil {
+			return backup.Info{}, err
+		}
+		return b.Within(ctx, k8s, report)
+	}
+}
+
+// applyRestore restores the cloud, and waits for it if requested.
+func (a *app) applyRestore(ctx context.Context, k8s client.WithWatch, f *backupRestoreFlags, r cluster.Restore) (cluster.Restored, error) {
+	var end func()
+	r.Recorded, end = a.recorded()
+	defer end()
+	done, err := r.Apply(ctx, k8s)
+	if err != nil {
+		return done, err
+	}
+	f.namespace, f.name, _ = strings.Cut(done.Cloud, "/")
+	if err := a.serve(ctx, k8s, &f.cloudFlags); err != nil || !f.wait {
+		return done, err
+	}
+	return done, cluster.Wait(ctx, k8s, f.key(), func(cluster.Status) {})
 }
 
 // newBackupRun returns the command that the pods of component backup run.

@@ -159,7 +159,6 @@ func newClusterUpdate(a *app) *cobra.Command {
 			if dryRun {
 				return a.checkUpdate(c, &f, u, downgrade, noBackup)
 			}
-			// The operator must run before the cloud changes, so this wait is not optional.
 			if atOnce && (downgrade || noBackup || onFailure != "") {
 				return misused("--allow-downgrade, --no-backup and --on-failure cannot be combined with --at-once, which does not check, copy or revert anything", "leave them out")
 			}

@@ -101,6 +101,26 @@ func (a *app) ask(ctx context.Context, question, word, kept, remedy string) erro
 	return err
 }
 
+// runSettings returns the settings of a run. A join also finds its endpoint.
+func (a *app) runSettings(c *cobra.Command, command config.For, f *runFlags) (*config.Config, error) {
+	cfg, err := a.loadSettings(c, command, f.config)
+	if err != nil {
+		return nil, err
+	}
+	if command == config.ForJoin {
+		cfg.Join.Endpoint = cmp.Or(c.Flags().Arg(0), cfg.Join.Endpoint)
+		if cfg.Join.Endpoint == "" && cfg.Join.DiscoveryFile != "" {
+			if cfg.Join.Endpoint, err = kubernetes.DiscoveredEndpoint(c.Context(), cfg.Join.DiscoveryFile); err != nil {
+				return nil, err
+			}
+		}
+	}
+	f.run.Kubeconfig = cfg.Run.Kubeconfig
+	cfg.Run = f.run
+	cfg.Run.Phase = strings.Join(f.only, ",")
+	return cfg, nil
+}
+
 func (a *app) runPlan(c *cobra.Command, p plan, f runFlags) (err error) {
 	ctx := c.Context()
 	began := false
@@ -109,21 +129,10 @@ func (a *app) runPlan(c *cobra.Command, p plan, f runFlags) (err error) {
 			a.refused(f, p.name, err)
 		}
 	}()
-	cfg, err := a.loadSettings(c, p.command, f.config)
+	cfg, err := a.runSettings(c, p.command, &f)
 	if err != nil {
 		return err
 	}
-	if p.command == config.ForJoin && c.Flags().NArg() > 0 {
-		cfg.Join.Endpoint = c.Flags().Arg(0)
-	}
-	if p.command == config.ForJoin && cfg.Join.Endpoint == "" && cfg.Join.DiscoveryFile != "" {
-		if cfg.Join.Endpoint, err = kubernetes.DiscoveredEndpoint(ctx, cfg.Join.DiscoveryFile); err != nil {
-			return err
-		}
-	}
-	f.run.Kubeconfig = cfg.Run.Kubeconfig
-	cfg.Run = f.run
-	cfg.Run.Phase = strings.Join(f.only, ",")
 	h, unlock, err := a.lockedMachine(ctx, cfg, p.command, f.rootfs)
 	if err != nil {
 		return err

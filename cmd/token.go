@@ -83,11 +83,19 @@ type createdToken struct {
 	DryRun bool `json:"dryRun,omitempty"`
 }
 
+// tokenFlags are the flags of "token create".
+type tokenFlags struct {
+	kubernetes.TokenOptions
+	roles                                     kubernetes.JoinRoles
+	printJoin, download, controlPlane, dryRun bool
+	output                                    *ui.Choice
+}
+
+// joins reports whether the output has a join command.
+func (f tokenFlags) joins() bool { return f.printJoin || f.download || f.output.String() != "text" }
+
 func newTokenCreate(a *app, open openCluster) *cobra.Command {
-	var o kubernetes.TokenOptions
-	var printJoin, download, dryRun, controlPlane bool
-	var roles kubernetes.JoinRoles
-	var output *ui.Choice
+	var f tokenFlags
 	c := &cobra.Command{
 		Use:   "create [TOKEN]",
 		Short: "Create a join token",
@@ -107,82 +115,81 @@ func newTokenCreate(a *app, open openCluster) *cobra.Command {
   ocadm token create --ttl 2h -o json`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
-			if len(args) > 0 {
-				o.Token = args[0]
-			}
-			if o.TTL < 0 {
-				return misused(fmt.Sprintf("--ttl %s is negative", o.TTL), "for example --ttl 2h; 0 never expires")
-			}
-			o.Forever = c.Flags().Changed("ttl") && o.TTL == 0
-			t, err := kubernetes.PlanToken(o, time.Now())
-			if err != nil {
-				return err
-			}
-			if (printJoin || download) && !t.Usable() {
-				return misused("a machine cannot join with this token", "leave out --usages, or --print-join-command and --with-download")
-			}
-			h, client, err := open(c.Context())
-			if err != nil {
-				return err
-			}
-			if download && !depotphase.Has(h) {
-				return noDepot(errors.New("--with-download has nothing to download from; the cluster may have been created with --depot none"))
-			}
-			if controlPlane {
-				if err := controlPlaneRoles(c, h, printJoin || download || output.String() != "text", dryRun, &roles); err != nil {
-					return err
-				}
-			}
-			if dryRun {
-				return a.print(output, createdToken{Token: strings.Join(args, ""), Expires: t.Expires, DryRun: true}, func(p *page) { p.line("would create a token") })
-			}
-			o.Token = t.String()
-			made, err := a.makeToken(c.Context(), h, client, o, roles, printJoin || download || output.String() != "text")
-			if err != nil {
-				return err
-			}
-			made.CertificateKey = roles.CertificateKey
-			if download {
-				if made.JoinCommand, err = kubernetes.DownloadCommand(c.Context(), h, made.Token, made.JoinCommand); err != nil {
-					return noCluster(err)
-				}
-				if err := a.sayArchitectures(c.Context(), h); err != nil {
-					return err
-				}
-			}
-			return a.print(output, made, func(p *page) {
-				if printJoin || download {
-					p.line("%s", made.JoinCommand)
-				} else {
-					p.line("%s", made.Token)
-				}
-			})
+			f.Token = strings.Join(args, "")
+			return a.createToken(c, open, f)
 		},
 	}
-	c.Flags().DurationVar(&o.TTL, "ttl", 24*time.Hour, "lifetime of the token; 0 never expires")
-	c.Flags().StringVar(&o.Description, "description", "", "description of the token")
-	c.Flags().StringSliceVar(&o.Usages, "usages", nil, "usages of the token: signing, authentication (default: both)")
-	c.Flags().StringSliceVar(&o.Groups, "groups", nil, "groups of the token (default: the group of joining nodes)")
-	c.Flags().BoolVar(&printJoin, "print-join-command", false, "print the complete join command")
-	c.Flags().BoolVar(&download, "with-download", false, "print a join command that first downloads ocadm from the depot")
-	c.Flags().BoolVar(&roles.Host, "enable-host-agent", true, "join command for a node that runs virtual machines")
-	c.Flags().BoolVar(&roles.Controller, "as-onecloud-controller", false, "join command for a node that runs the cloud's services")
-	c.Flags().BoolVar(&controlPlane, "control-plane", false,
+	fs := c.Flags()
+	fs.DurationVar(&f.TTL, "ttl", 24*time.Hour, "lifetime of the token; 0 never expires")
+	fs.StringVar(&f.Description, "description", "", "description of the token")
+	fs.StringSliceVar(&f.Usages, "usages", nil, "usages of the token: signing, authentication (default: both)")
+	fs.StringSliceVar(&f.Groups, "groups", nil, "groups of the token (default: the group of joining nodes)")
+	fs.BoolVar(&f.printJoin, "print-join-command", false, "print the complete join command")
+	fs.BoolVar(&f.download, "with-download", false, "print a join command that first downloads ocadm from the depot")
+	fs.BoolVar(&f.roles.Host, "enable-host-agent", true, "join command for a node that runs virtual machines")
+	fs.BoolVar(&f.roles.Controller, "as-onecloud-controller", false, "join command for a node that runs the cloud's services")
+	fs.BoolVar(&f.controlPlane, "control-plane", false,
 		"join command for a control-plane node; stores the certificate authorities in the cluster, encrypted, for two hours, and invalidates earlier commands of this kind")
-	c.Flags().BoolVar(&dryRun, "dry-run", false, "create nothing")
-	output = addOutput(c, "text")
+	fs.BoolVar(&f.dryRun, "dry-run", false, "create nothing")
+	f.output = addOutput(c, "text")
 	return c
 }
 
-// controlPlaneRoles makes the join command that of a control-plane node, which runs virtual machines only if requested.
-func controlPlaneRoles(c *cobra.Command, h *host.Host, printsCommand, dryRun bool, roles *kubernetes.JoinRoles) error {
-	if !printsCommand {
+func (a *app) createToken(c *cobra.Command, open openCluster, f tokenFlags) error {
+	if f.TTL < 0 {
+		return misused(fmt.Sprintf("--ttl %s is negative", f.TTL), "for example --ttl 2h; 0 never expires")
+	}
+	f.Forever = c.Flags().Changed("ttl") && f.TTL == 0
+	t, err := kubernetes.PlanToken(f.TokenOptions, time.Now())
+	if err != nil {
+		return err
+	}
+	if (f.printJoin || f.download) && !t.Usable() {
+		return misused("a machine cannot join with this token", "leave out --usages, or --print-join-command and --with-download")
+	}
+	h, client, err := open(c.Context())
+	if err != nil {
+		return err
+	}
+	if f.download && !depotphase.Has(h) {
+		return noDepot(errors.New("--with-download has nothing to download from; the cluster may have been created with --depot none"))
+	}
+	if f.controlPlane {
+		if err := f.forControlPlane(c, h); err != nil {
+			return err
+		}
+	}
+	if f.dryRun {
+		return a.print(f.output, createdToken{Token: f.Token, Expires: t.Expires, DryRun: true}, func(p *page) { p.line("would create a token") })
+	}
+	f.Token = t.String()
+	made, err := makeToken(c.Context(), h, client, f)
+	if err != nil {
+		return err
+	}
+	if f.download {
+		if err := a.sayArchitectures(c.Context(), h); err != nil {
+			return err
+		}
+	}
+	return a.print(f.output, made, func(p *page) {
+		if f.printJoin || f.download {
+			p.line("%s", made.JoinCommand)
+		} else {
+			p.line("%s", made.Token)
+		}
+	})
+}
+
+// forControlPlane makes the join command that of a control-plane node, which runs virtual machines only if requested.
+func (f *tokenFlags) forControlPlane(c *cobra.Command, h *host.Host) error {
+	if !f.joins() {
 		return misused("--control-plane needs --print-join-command", "ocadm token create --print-join-command --control-plane")
 	}
-	roles.Host = roles.Host && c.Flags().Changed("enable-host-agent")
-	roles.Controller = false // every control-plane node is one
+	f.roles.Host = f.roles.Host && c.Flags().Changed("enable-host-agent")
+	f.roles.Controller = false // every control-plane node is one
 	completeHere(h)
-	if dryRun {
+	if f.dryRun {
 		client, err := h.Kube(c.Context())
 		if err != nil {
 			return noCluster(err)
@@ -190,7 +197,7 @@ func controlPlaneRoles(c *cobra.Command, h *host.Host, printsCommand, dryRun boo
 		return kubernetes.NeedEndpoint(c.Context(), client)
 	}
 	key, err := kubernetes.UploadAuthorities(c.Context(), h)
-	roles.CertificateKey = key
+	f.roles.CertificateKey = key
 	return err
 }
 
@@ -208,16 +215,19 @@ func (a *app) sayArchitectures(ctx context.Context, h *host.Host) error {
 }
 
 // makeToken creates a token and, if wanted, the join command. The command comes first, so that no token is left over if it fails.
-func (a *app) makeToken(ctx context.Context, h *host.Host, c client.Client, o kubernetes.TokenOptions, roles kubernetes.JoinRoles,
-	join bool) (createdToken, error) {
-	var made createdToken
+func makeToken(ctx context.Context, h *host.Host, c client.Client, f tokenFlags) (createdToken, error) {
+	made := createdToken{CertificateKey: f.roles.CertificateKey}
 	var err error
-	if join {
-		if made.JoinCommand, err = kubernetes.JoinCommandFor(ctx, h, o.Token, roles); err != nil {
+	if f.joins() {
+		made.JoinCommand, err = kubernetes.JoinCommandFor(ctx, h, f.Token, f.roles)
+		if err == nil && f.download {
+			made.JoinCommand, err = kubernetes.DownloadCommand(ctx, h, f.Token, made.JoinCommand)
+		}
+		if err != nil {
 			return made, noCluster(err)
 		}
 	}
-	t, err := kubernetes.CreateToken(ctx, c, o, time.Now())
+	t, err := kubernetes.CreateToken(ctx, c, f.TokenOptions, time.Now())
 	made.Token, made.Expires = t.String(), t.Expires
 	return made, err
 }
