@@ -23,6 +23,7 @@ import (
 	"yunion.io/x/ocadm/internal/bundle"
 	"yunion.io/x/ocadm/internal/bundle/collect"
 	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/internal/nearest"
 	"yunion.io/x/ocadm/internal/ownimage"
 	"yunion.io/x/ocadm/internal/registry"
@@ -197,7 +198,7 @@ func bundleImages(cfg *config.Config, components []string) ([]string, error) {
 		return nil, err
 	}
 	more, err := componentImages(cfg, components)
-	return distinct(list, more), err
+	return lists.Distinct(append(list, more...)), err
 }
 
 func same(a, b string) bool {

@@ -42,12 +42,7 @@ func allImages(c *config.Config) ([]string, error) {
 		return nil, err
 	}
 	later, err := vip.Image(c)
-	return distinct(list, []string{later}), err
-}
-
-// distinct merges lists, sorted and without duplicates.
-func distinct(lists ...[]string) []string {
-	return slices.Compact(slices.Sorted(slices.Values(slices.Concat(lists...))))
+	return lists.Distinct(append(list, later)), err
 }
 
 // imagesOfCloud returns the sorted images of the objects that the operator would render for the configured cloud, if any. The installer must not
@@ -89,7 +84,7 @@ func renderedCloud(text []byte) ([]map[string]any, error) {
 // imagesOf returns the sorted images of the objects that the operator would render for a cloud's resource.
 func imagesOf(text []byte) ([]string, error) {
 	objs, err := renderedCloud(text)
-	return distinct(lists.Map(objs, func(o map[string]any) []string { return imagesIn(o) })...), err
+	return lists.Distinct(slices.Concat(lists.Map(objs, func(o map[string]any) []string { return imagesIn(o) })...)), err
 }
 
 // joinImages reads the networks of the cluster, finds its depot, and determines which roles run which images, so that join imports only what this
@@ -151,8 +146,7 @@ func imageRoles() (map[string][]string, error) {
 		}
 	}
 	for name := range out {
-		slices.Sort(out[name])
-		out[name] = slices.Compact(out[name])
+		out[name] = lists.Distinct(out[name])
 		if everywhere[name] {
 			out[name] = nil
 		}

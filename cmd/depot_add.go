@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
@@ -65,6 +64,5 @@ func lacksProgram(ctx context.Context, h *host.Host, image string) error {
 	archs := lists.Pick(nodes.Items, func(n corev1.Node) (string, bool) {
 		return n.Status.NodeInfo.Architecture, n.Status.NodeInfo.Architecture != ""
 	})
-	slices.Sort(archs)
-	return depotphase.Lacks(ctx, h, image, slices.Compact(archs))
+	return depotphase.Lacks(ctx, h, image, lists.Distinct(archs))
 }

@@ -214,8 +214,7 @@ func podImages(k client.Client, node string) func(context.Context) ([]string, er
 				}
 			}
 		}
-		slices.Sort(out)
-		last = slices.Compact(out)
+		last = lists.Distinct(out)
 		return last, nil
 	}
 }

@@ -192,8 +192,7 @@ func (b *Bundle) Require(images []string) []string {
 		_, ok := b.images[name]
 		return !ok
 	})
-	slices.Sort(missing)
-	return slices.Compact(missing)
+	return lists.Distinct(missing)
 }
 
 // CheckImages returns a finding that names the images that the bundle lacks, nil if there are none.

@@ -91,8 +91,7 @@ func architectures(r Root) []string {
 			out = append(out, arch)
 		}
 	}
-	slices.Sort(out)
-	return slices.Compact(out)
+	return lists.Distinct(out)
 }
 
 // forArch returns the manifest of an architecture, or nothing if the image is for others.

@@ -4,6 +4,7 @@
 package lists
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -142,6 +143,12 @@ func Index[S ~[]E, E any, K comparable, V any](all S, f func(E) (K, V)) map[K]V 
 		out[k] = v
 	}
 	return out
+}
+
+// Distinct sorts a list and returns it without duplicates.
+func Distinct[S ~[]E, E cmp.Ordered](all S) S {
+	slices.Sort(all)
+	return slices.Compact(all)
 }
 
 // Unique returns the elements without those that came before.

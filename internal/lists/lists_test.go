@@ -64,6 +64,9 @@ func TestLists(t *testing.T) {
 	if got := lists.Unique([]int{3, 1, 3, 2, 1}); !slices.Equal(got, all) {
 		t.Errorf("Unique: %d", got)
 	}
+	if got := lists.Distinct([]int{3, 1, 3, 2, 1}); !slices.Equal(got, []int{1, 2, 3}) {
+		t.Errorf("Distinct: %d", got)
+	}
 	if lists.Map(all[:0], strconv.Itoa) != nil || lists.Filter(all, func(int) bool { return false }) != nil {
 		t.Error("no elements are not nil")
 	}

@@ -199,8 +199,7 @@ func certificateNames(h *host.Host) []string {
 		}
 	}
 	list = slices.DeleteFunc(list, func(n string) bool { return n == "" })
-	slices.Sort(list)
-	return slices.Compact(list)
+	return lists.Distinct(list)
 }
 
 func within(address string, networks []string) bool {

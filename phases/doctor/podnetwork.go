@@ -125,6 +125,5 @@ func tunnelEnds(routes string) []string {
 			out = append(out, a.String())
 		}
 	}
-	slices.Sort(out)
-	return slices.Compact(out)
+	return lists.Distinct(out)
 }

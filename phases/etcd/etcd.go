@@ -254,8 +254,7 @@ func otherControlPlanes(h *host.Host, m kubernetes.EtcdMember, peers []string) [
 	}
 	out = append(out, groupPeers(h)...)
 	own, err := url.Parse(m.PeerURL)
-	slices.Sort(out)
-	return slices.DeleteFunc(slices.Compact(out), func(a string) bool { return err == nil && a == own.Hostname() })
+	return slices.DeleteFunc(lists.Distinct(out), func(a string) bool { return err == nil && a == own.Hostname() })
 }
 
 // groupPeers returns the addresses of the nodes that share the virtual address; none without one, or if the file is damaged.

@@ -5,7 +5,6 @@ package kubernetes
 import (
 	"cmp"
 	"fmt"
-	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -92,9 +91,7 @@ func Images(c *config.Config) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	list := images.GetControlPlaneImages(k)
-	slices.Sort(list)
-	return slices.Compact(list), nil
+	return lists.Distinct(images.GetControlPlaneImages(k)), nil
 }
 
 // WorkerImages returns kubeadm's images that a joining node may run, sorted.
@@ -106,9 +103,7 @@ func WorkerImages(c *config.Config) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	list := []string{images.GetDNSImage(k), images.GetKubernetesImage(constants.KubeProxy, k), images.GetPauseImage(k)}
-	slices.Sort(list)
-	return list, nil
+	return lists.Distinct([]string{images.GetDNSImage(k), images.GetKubernetesImage(constants.KubeProxy, k), images.GetPauseImage(k)}), nil
 }
 
 func internalCluster(c *config.Config) (*kubeadmapi.ClusterConfiguration, error) {

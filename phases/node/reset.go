@@ -164,8 +164,7 @@ func otherNamespaces(ctx context.Context, h *host.Host) []string {
 		others = storedNamespaces(h)
 	}
 	others = append(others, runningNamespaces(h)...)
-	slices.Sort(others)
-	return slices.Compact(others)
+	return lists.Distinct(others)
 }
 
 // leftCommand begins the names of containers that Open vSwitch commands leave when they are killed (phases/compute/files/ovs.sh).

@@ -213,6 +213,5 @@ func ObjectsFor(ctx context.Context, c client.Client, image string, namespaces .
 // all returns the namespaces without duplicates: the operator's own first, the others sorted.
 func all(namespaces []string) []string {
 	rest := slices.DeleteFunc(slices.Clone(namespaces), func(n string) bool { return n == "" || n == Namespace })
-	slices.Sort(rest)
-	return append([]string{Namespace}, slices.Compact(rest)...)
+	return append([]string{Namespace}, lists.Distinct(rest)...)
 }

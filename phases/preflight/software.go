@@ -108,7 +108,7 @@ func bundleFindings(err error) []finding.Finding {
 func Images(c *config.Config, kind Kind, from ...bundle.ImageInfo) ([]string, error) {
 	if kind == Join {
 		list, err := NodeImages(c, from...)
-		return distinct(append(list, c.Cloud.Images...)), err
+		return lists.Distinct(append(list, c.Cloud.Images...)), err
 	}
 	list, err := kubernetes.Images(c)
 	if err != nil {
@@ -119,7 +119,7 @@ func Images(c *config.Config, kind Kind, from ...bundle.ImageInfo) ([]string, er
 		return nil, err
 	}
 	more, err := addons.Images(c, addons.All()...)
-	return distinct(slices.Concat(list, address, more, OperatorImages(c), c.Cloud.Images)), err
+	return lists.Distinct(slices.Concat(list, address, more, OperatorImages(c), c.Cloud.Images)), err
 }
 
 // OperatorImages returns the operator's image, unless that is this program.
@@ -150,11 +150,6 @@ func imageNames(list []bundle.ImageInfo) []string {
 
 func without(list, have []string) []string {
 	return slices.DeleteFunc(slices.Clone(list), func(i string) bool { return slices.Contains(have, i) })
-}
-
-func distinct(list []string) []string {
-	slices.Sort(list)
-	return slices.Compact(list)
 }
 
 // checkDepot reports why join did not find the depot. Other checks cover problems with the token or the control plane.
