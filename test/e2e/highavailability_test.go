@@ -164,7 +164,7 @@ func (s *suite) haTested(t *testing.T) {
 			status = exit.ExitCode()
 		}
 	}
-	got, jerr := scenario.ParseHATested(out)
+	got, jerr := parseHATested(out)
 	if jerr != nil || !known {
 		t.Fatalf("ha test: %s, %v", out, errors.Join(err, jerr))
 	}

@@ -16,6 +16,7 @@ import (
 	"yunion.io/x/ocadm/api/v1alpha1"
 	clouds "yunion.io/x/ocadm/cluster"
 	"yunion.io/x/ocadm/internal/kube"
+	"yunion.io/x/ocadm/operatorctl/catalog"
 	"yunion.io/x/ocadm/phases/operator"
 	"yunion.io/x/ocadm/test/env"
 	"yunion.io/x/ocadm/test/integration/harness"
@@ -61,7 +62,7 @@ func TestTwoClouds(t *testing.T) {
 	}
 
 	second.watch()
-	second.Create(harness.OtherPorts(second.cloud(), 31001))
+	second.Create(otherPorts(second.cloud(), 31001))
 	second.UntilReady()
 	untouched("after an installation")
 
@@ -123,4 +124,20 @@ func (n neighbour) watch() {
 	prints(n.Env, n.Namespace, "operator", "namespace", "add", n.Namespace)
 	n.StopOperator()
 	n.startWatching()
+}
+
+// otherPorts returns a cloud with all its node ports changed, numbered from the given one: two clouds in a cluster cannot share ports.
+func otherPorts(cr *v1alpha1.OnecloudCluster, from int64) *v1alpha1.OnecloudCluster {
+	return harness.Edited(cr, func(set func(v any, path ...string)) {
+		for _, c := range catalog.All() {
+			for _, s := range c.Services() {
+				for _, p := range s.Ports {
+					if p.SpecKey != "" && !s.Headless {
+						set(from, append(c.SpecPath(), strings.Split(p.SpecKey, ".")...)...)
+						from++
+					}
+				}
+			}
+		}
+	})
 }

@@ -45,22 +45,6 @@ func Only(cr *v1alpha1.OnecloudCluster, keep ...string) *v1alpha1.OnecloudCluste
 	})
 }
 
-// OtherPorts returns a cloud with all its node ports changed, numbered from the given one: two clouds in a cluster cannot share ports.
-func OtherPorts(cr *v1alpha1.OnecloudCluster, from int64) *v1alpha1.OnecloudCluster {
-	return Edited(cr, func(set func(v any, path ...string)) {
-		for _, c := range catalog.All() {
-			for _, s := range c.Services() {
-				for _, p := range s.Ports {
-					if p.SpecKey != "" && !s.Headless {
-						set(from, append(c.SpecPath(), strings.Split(p.SpecKey, ".")...)...)
-						from++
-					}
-				}
-			}
-		}
-	})
-}
-
 // Edited returns a copy of a cloud with values set below spec.
 func Edited(cr *v1alpha1.OnecloudCluster, edit func(set func(v any, path ...string))) *v1alpha1.OnecloudCluster {
 	m, err := runtime.DefaultUnstructuredConverter.ToUnstructured(cr)
