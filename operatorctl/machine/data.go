@@ -103,8 +103,8 @@ func (c *Bootstrap) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resul
 		return ctrl.Result{}, nil
 	}
 	cloud := &v1alpha1.OnecloudCluster{}
-	if _, err := kube.Find(ctx, c.Client, client.ObjectKey{Namespace: m.Namespace, Name: m.Spec.Cloud}, cloud, "cloud "+m.Spec.Cloud); err != nil {
-		return ctrl.Result{}, err
+	if err := c.Client.Get(ctx, client.ObjectKey{Namespace: m.Namespace, Name: m.Spec.Cloud}, cloud); err != nil {
+		return ctrl.Result{RequeueAfter: remake}, conflicts(c.report(ctx, m, fmt.Errorf("reading cloud %s: %w", m.Spec.Cloud, err)))
 	}
 	var key sharedKey
 	if m.ControlPlane() {
@@ -137,6 +137,7 @@ func (c *Bootstrap) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resul
 	if refused != "" {
 		notes[annotationReplaces] = refused
 	}
+	cluster.Settings, cluster.CertificateKey = cloud.Spec.Machines.Settings, key.key
 	return ctrl.Result{RequeueAfter: remake}, conflicts(c.report(ctx, m, c.make(ctx, m, cluster, notes, key)))
 }
 
@@ -179,11 +180,6 @@ func (c *Bootstrap) make(ctx context.Context, m *v1alpha1.OnecloudMachine, clust
 	case client.IgnoreNotFound(err) != nil:
 		return fmt.Errorf("reading the bootstrap data: %w", err)
 	}
-	cloud := &v1alpha1.OnecloudCluster{}
-	if err := c.Client.Get(ctx, client.ObjectKey{Namespace: m.Namespace, Name: m.Spec.Cloud}, cloud); err != nil {
-		return fmt.Errorf("reading cloud %s: %w", m.Spec.Cloud, err)
-	}
-	cluster.Settings, cluster.CertificateKey = cloud.Spec.Machines.Settings, key.key
 	script, token, end, err := newScript(ctx, c.Client, m, cluster)
 	if err != nil {
 		return err
