@@ -16,6 +16,7 @@ import (
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/internal/lists"
 )
 
@@ -153,24 +154,21 @@ func because(why string, selector *metav1.LabelSelector, pods []corev1.Pod) (rea
 	if why == "" || err != nil {
 		return why == "", why
 	}
-	if t := podsTrouble(sel, pods); t != "" {
-		why += ": " + t
+	for _, p := range newestFirst(sel, pods) {
+		if t := PodTrouble(&p); t != "" {
+			return false, why + ": pod " + p.Name + ": " + t
+		}
 	}
 	return false, why
 }
 
-// podsTrouble returns the first trouble among the selected pods, newest pod first: the old pods of a rollout do not matter.
-func podsTrouble(sel labels.Selector, pods []corev1.Pod) string {
+// newestFirst returns the selected pods, newest first: the old pods of a rollout do not matter.
+func newestFirst(sel labels.Selector, pods []corev1.Pod) []corev1.Pod {
 	mine := lists.Filter(pods, func(p corev1.Pod) bool { return sel.Matches(labels.Set(p.Labels)) && p.DeletionTimestamp == nil })
 	slices.SortFunc(mine, func(a, b corev1.Pod) int {
 		return cmp.Or(b.CreationTimestamp.Compare(a.CreationTimestamp.Time), strings.Compare(a.Name, b.Name))
 	})
-	for _, p := range mine {
-		if t := PodTrouble(&p); t != "" {
-			return "pod " + p.Name + ": " + t
-		}
-	}
-	return ""
+	return mine
 }
 
 // PodEnded reports whether a pod has run to completion, successfully or not.
@@ -183,6 +181,32 @@ func PodReady(p *corev1.Pod) bool {
 	return slices.ContainsFunc(p.Status.Conditions, func(c corev1.PodCondition) bool {
 		return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
 	})
+}
+
+// Stuck reports whether a pod cannot start until something else changes: no node takes it, its image cannot be pulled, or its container cannot be
+// created. That may be over soon: the scheduler and the kubelet try again.
+func Stuck(p *corev1.Pod) bool {
+	waits := []string{"ErrImagePull", "ImagePullBackOff", "ErrImageNeverPull", "InvalidImageName", "CreateContainerError", "CreateContainerConfigError"}
+	return slices.ContainsFunc(p.Status.Conditions, func(c corev1.PodCondition) bool {
+		return c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse && c.Reason == corev1.PodReasonUnschedulable
+	}) || slices.ContainsFunc(slices.Concat(p.Status.InitContainerStatuses, p.Status.ContainerStatuses), func(s corev1.ContainerStatus) bool {
+		return s.State.Waiting != nil && slices.Contains(waits, s.State.Waiting.Reason)
+	})
+}
+
+// NoImage returns a finding if the pod's node cannot get ocadm's image. The kubelet would keep trying for as long as the pod lives.
+func NoImage(p *corev1.Pod) error {
+	for _, c := range p.Status.ContainerStatuses {
+		w := c.State.Waiting
+		if w == nil || !strings.Contains(w.Reason, "Image") {
+			continue
+		}
+		image := p.Spec.Containers[0].Image
+		return finding.New("OCA-4175", "Node "+p.Spec.NodeName+" cannot pull the image "+image, w.Reason+": "+w.Message,
+			"if this control-plane node has a depot, here: ocadm depot add \"$(command -v ocadm)\" --name "+image+"; otherwise: ocadm image push "+image+
+				"; then run the same command again")
+	}
+	return nil
 }
 
 // PodTrouble returns what keeps a pod from being ready, in one line; "" if it is ready.

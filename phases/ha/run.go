@@ -3,7 +3,6 @@
 package ha
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -95,10 +94,8 @@ func (t *Test) fail(ctx context.Context, r workflow.Reporter, f fault, node stri
 		return fmt.Errorf("creating the pod of a fault: %w", err)
 	}
 	r.Info(f.plan, node)
-	said, failed, err := nodepod.Await(ctx, t.K, name, func(why string) { r.Waiting("the end of the fault", why) })
-	if err == nil && failed != "" {
-		err = finding.New("OCA-4172", "A fault cannot be caused on node "+node, cmp.Or(said, failed), "correct the cause, then run the same command again")
-	}
+	_, err := nodepod.Await(ctx, t.K, name, finding.New("OCA-4172", "A fault cannot be caused on node "+node, "", "correct the cause, then run the same command again"),
+		func(why string) { r.Waiting("the end of the fault", why) })
 	return err
 }
 

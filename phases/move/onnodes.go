@@ -3,7 +3,6 @@
 package move
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -124,11 +123,8 @@ func (m *Move) onNode(ctx context.Context, r workflow.Reporter, p Part, node str
 	if err := k.Create(ctx, pod); err != nil {
 		return fmt.Errorf("creating pod %s: %w", partPod, err)
 	}
-	said, failed, err := nodepod.Await(ctx, k, partPod, waiting)
-	if err == nil && failed != "" {
-		err = finding.New("OCA-4168", "Node "+node+" does not take part in the move of the virtual address", cmp.Or(said, failed),
-			"correct the cause, then run the same command again")
-	}
+	_, err = nodepod.Await(ctx, k, partPod, finding.New("OCA-4168", "Node "+node+" does not take part in the move of the virtual address", "",
+		"correct the cause, then run the same command again"), waiting)
 	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaveTimeout)
 	defer cancel()
 	return errors.Join(err, nodepod.Delete(last, k, partPod, waiting))

@@ -6,7 +6,6 @@ package nodepod
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -30,6 +29,8 @@ const (
 	priority = "system-node-critical"
 	// askTimeout bounds a request to an API server that may be down.
 	askTimeout = 5 * time.Second
+	// startLimit is how long a pod may be stuck: the kubelet tries again, and the registry or the container runtime may only be restarting.
+	startLimit = time.Minute
 )
 
 func named(name string) metav1.ObjectMeta {
@@ -56,9 +57,11 @@ func New(name, image, node string, life time.Duration, args ...string) *corev1.P
 	}
 }
 
-// Await waits until a pod has ended, and returns its message, and why it could not do its work, "" if it did. It calls waiting with what it waits for.
-func Await(ctx context.Context, k client.Client, name string, waiting func(why string)) (said, failed string, err error) {
+// Await waits until a pod has ended, and returns its message. If the pod could not do its work, the error is f, with why and what the pod said. It calls
+// waiting with what it waits for.
+func Await(ctx context.Context, k client.Client, name string, f finding.Finding, waiting func(why string)) (said string, err error) {
 	var lacks error
+	var stuck time.Time
 	err = wait.Until(ctx, "pod "+name, interval, func(ctx context.Context) (bool, string, error) {
 		ctx, cancel := context.WithTimeout(ctx, askTimeout)
 		defer cancel()
@@ -67,28 +70,26 @@ func Await(ctx context.Context, k client.Client, name string, waiting func(why s
 		if err != nil {
 			return false, "", err
 		}
-		said, failed, lacks = message(&p), stuck(&p), NoImage(&p)
-		if !there {
-			failed = "its pod was deleted"
+		if !kube.Stuck(&p) {
+			stuck = time.Time{}
+		} else if stuck.IsZero() {
+			stuck = time.Now()
 		}
-		return failed != "" || lacks != nil || p.Status.Phase == corev1.PodSucceeded, cmp.Or(kube.PodTrouble(&p), "its pod is running"), nil
+		said = message(&p)
+		switch {
+		case !there:
+			f.Cause = "its pod was deleted"
+		case p.Status.Phase == corev1.PodFailed:
+			f.Cause = strings.TrimSpace("its pod failed " + p.Status.Reason + " " + p.Status.Message)
+		case !stuck.IsZero() && time.Since(stuck) >= startLimit:
+			f.Cause, lacks = "its pod does not start: "+kube.PodTrouble(&p), kube.NoImage(&p)
+		}
+		return f.Cause != "" || p.Status.Phase == corev1.PodSucceeded, cmp.Or(kube.PodTrouble(&p), "its pod is running"), nil
 	}, waiting)
-	return said, failed, errors.Join(err, lacks)
-}
-
-// NoImage returns a finding if the pod's node cannot get ocadm's image. The kubelet would keep trying for as long as the pod lives.
-func NoImage(p *corev1.Pod) error {
-	for _, c := range p.Status.ContainerStatuses {
-		w := c.State.Waiting
-		if w == nil || w.Reason != "ErrImagePull" && w.Reason != "ImagePullBackOff" && w.Reason != "ErrImageNeverPull" {
-			continue
-		}
-		image := p.Spec.Containers[0].Image
-		return finding.New("OCA-4175", "Node "+p.Spec.NodeName+" cannot pull the image "+image, w.Reason+": "+w.Message,
-			"if this control-plane node has a depot, here: ocadm depot add \"$(command -v ocadm)\" --name "+image+"; otherwise: ocadm image push "+image+
-				"; then run the same command again")
+	if err == nil && f.Cause != "" {
+		err = cmp.Or(lacks, error(f.With(strings.FieldsFunc(said, func(r rune) bool { return r == '\n' })...)))
 	}
-	return nil
+	return said, err
 }
 
 // Delete deletes a pod and waits until it is gone. It repeats a request that is not answered: an API server may restart meanwhile.
@@ -112,19 +113,6 @@ func message(p *corev1.Pod) string {
 	for _, c := range p.Status.ContainerStatuses {
 		if t := c.State.Terminated; t != nil {
 			return strings.TrimSpace(t.Message)
-		}
-	}
-	return ""
-}
-
-// stuck returns why a pod cannot do its work, "" if it still may.
-func stuck(p *corev1.Pod) string {
-	if p.Status.Phase == corev1.PodFailed {
-		return strings.TrimSpace("its pod failed " + p.Status.Reason + " " + p.Status.Message)
-	}
-	for _, c := range p.Status.ContainerStatuses {
-		if w := c.State.Waiting; w != nil && w.Reason == "CreateContainerError" {
-			return "its pod does not start: " + w.Reason + ": " + w.Message
 		}
 	}
 	return ""

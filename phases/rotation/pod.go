@@ -7,7 +7,6 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
-	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -63,17 +62,10 @@ func runPod(ctx context.Context, c client.Client, r workflow.Reporter, p *corev1
 	if err != nil {
 		return nil, fmt.Errorf("creating pod %s: %w", p.Name, err)
 	}
-	said, failed, err := nodepod.Await(ctx, c, p.Name, waiting)
+	said, err := nodepod.Await(ctx, c, p.Name, finding.New("OCA-4418", "Node "+p.Spec.NodeName+" has not applied the certificate authorities", "",
+		"correct the problem in the evidence, then run the same command again; kubectl -n kube-system logs "+p.Name+" shows details"), waiting)
 	if err != nil {
 		return nil, err
-	}
-	if failed != "" {
-		f := finding.New("OCA-4418", "Node "+p.Spec.NodeName+" has not applied the certificate authorities", failed,
-			"correct the problem in the evidence, then run the same command again; kubectl -n kube-system logs "+p.Name+" shows details")
-		if said != "" {
-			f = f.With(strings.Split(said, "\n")...)
-		}
-		return nil, f
 	}
 	t, err := parseTaken(said)
 	if err != nil {

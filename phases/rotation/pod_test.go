@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -28,20 +29,22 @@ func (silent) Waiting(string, string) {}
 
 // If a node cannot get the image, the step fails before its patience ends.
 func TestPodWithoutImage(t *testing.T) {
-	k := fake.NewClientBuilder().
-		WithInterceptorFuncs(interceptor.Funcs{Create: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
-			if p, ok := o.(*corev1.Pod); ok {
-				p.Status = corev1.PodStatus{Phase: corev1.PodPending, ContainerStatuses: []corev1.ContainerStatus{{
-					State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "ErrImagePull", Message: "not found"}}}}}
-			}
-			return c.Create(ctx, o, opts...)
-		}}).Build()
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
-	defer cancel()
-	_, err := runPod(ctx, k, silent{}, pod("example.org/ocadm:v1", member{name: "node2"}, Sign, "1"))
-	if f := finding.Of(err); len(f) != 1 || f[0].Code != "OCA-4175" || !strings.Contains(f[0].What, "example.org/ocadm:v1") {
-		t.Errorf("%v", err)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		k := fake.NewClientBuilder().
+			WithInterceptorFuncs(interceptor.Funcs{Create: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
+				if p, ok := o.(*corev1.Pod); ok {
+					p.Status = corev1.PodStatus{Phase: corev1.PodPending, ContainerStatuses: []corev1.ContainerStatus{{
+						State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "ErrImagePull", Message: "not found"}}}}}
+				}
+				return c.Create(ctx, o, opts...)
+			}}).Build()
+		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+		defer cancel()
+		_, err := runPod(ctx, k, silent{}, pod("example.org/ocadm:v1", member{name: "node2"}, Sign, "1"))
+		if f := finding.Of(err); len(f) != 1 || f[0].Code != "OCA-4175" || !strings.Contains(f[0].What, "example.org/ocadm:v1") {
+			t.Errorf("%v", err)
+		}
+	})
 }
 
 // The kubelet cuts off a pod's report after 4096 bytes. A node with the kubeconfigs of many users must not end a rotation.
