@@ -140,7 +140,7 @@ func (u Update) operator(ctx context.Context, c client.WithWatch) ([]string, err
 	if err != nil {
 		return nil, err
 	}
-	err = kube.WaitReady(ctx, c, d, func(why string) { u.Report("operator", why) })
+	err = kube.WaitStarted(ctx, c, d, func(why string) { u.Report("operator", why) })
 	if errors.Is(err, context.DeadlineExceeded) {
 		remedy := fmt.Sprintf("kubectl -n %s describe pods -l app=%s", key.Namespace, OperatorName)
 		if was.Image != image { // its registry may have changed, too

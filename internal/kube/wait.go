@@ -3,8 +3,11 @@
 package kube
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"sync/atomic"
+	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -41,6 +44,46 @@ func WaitGone(ctx context.Context, c client.WithWatch, obj client.Object, why fu
 // WaitReady watches a Deployment, DaemonSet, StatefulSet, Node or CustomResourceDefinition, named by obj, until it is ready. Its pods show why it is not.
 func WaitReady(ctx context.Context, c client.WithWatch, obj client.Object, report func(why string)) error {
 	return waitReady(ctx, c, obj, Ready, report)
+}
+
+// startLimit is how long the newest pod may be stuck before WaitStarted gives up.
+const startLimit = 3 * time.Minute
+
+// errStuck is the reason why WaitStarted gives up. Like the end of the time, it is a context.DeadlineExceeded.
+var errStuck = stuckError("giving up: the pod has not been able to start for " + startLimit.String())
+
+type stuckError string
+
+func (e stuckError) Error() string { return string(e) }
+
+func (stuckError) Is(target error) bool { return target == context.DeadlineExceeded }
+
+// WaitStarted is WaitReady for a Deployment that needs nothing which is still being installed: it gives up if the newest pod stays Stuck, and there is no
+// progress in its namespace: no image is being pulled, and nothing adds a node for it. If the image of ocadm cannot be pulled, the error is NoImage's.
+func WaitStarted(ctx context.Context, c client.WithWatch, d *appsv1.Deployment, report func(why string)) error {
+	ctx, giveUp := context.WithCancelCause(ctx)
+	defer giveUp(nil)
+	var stuck atomic.Pointer[corev1.Pod]
+	limit := time.AfterFunc(startLimit, func() {
+		if p := stuck.Load(); p != nil {
+			giveUp(cmp.Or(NoImage(p), error(errStuck)))
+		}
+	})
+	defer limit.Stop()
+	go Activity(ctx, c, func(string) { limit.Reset(startLimit) }, client.InNamespace(d.Namespace))
+	return waitReady(ctx, c, d, func(o client.Object, pods []corev1.Pod) (bool, string) {
+		var now *corev1.Pod
+		if d, ok := o.(*appsv1.Deployment); ok {
+			sel, err := metav1.LabelSelectorAsSelector(d.Spec.Selector)
+			if mine := newestFirst(sel, pods); err == nil && len(mine) > 0 && Stuck(&mine[0]) {
+				now = &mine[0]
+			}
+		}
+		if was := stuck.Swap(now); was == nil && now != nil {
+			limit.Reset(startLimit)
+		}
+		return Ready(o, pods)
+	}, report)
 }
 
 // WaitReadyOn watches the pod of a DaemonSet on one node until it is ready.

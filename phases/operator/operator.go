@@ -162,9 +162,9 @@ func deployment() *appsv1.Deployment {
 	return &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: Namespace, Name: Name}}
 }
 
-// WaitReady waits until the operator runs and every pod of an older version has ended.
+// WaitReady waits until the operator runs and every pod of an older version has ended. It does not wait long for an image that cannot be pulled.
 func WaitReady(ctx context.Context, c client.WithWatch, report func(why string)) error {
-	err := kube.WaitReady(ctx, c, deployment(), report)
+	err := kube.WaitStarted(ctx, c, deployment(), report)
 	if !errors.Is(err, context.DeadlineExceeded) {
 		return err
 	}

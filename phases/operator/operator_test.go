@@ -8,16 +8,19 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/yaml"
 
@@ -208,6 +211,28 @@ func TestPresent(t *testing.T) {
 		if f := finding.Of(err); got != c.want || (c.remedy != "") != (len(f) == 1) || len(f) == 1 && !strings.Contains(f[0].Remedy, c.remedy) {
 			t.Errorf("%s: %q, %v", name, got, err)
 		}
+	}
+}
+
+// An operator that cannot start is reported early, with the command that provides its image if a node cannot pull it.
+func TestOperatorCannotStart(t *testing.T) {
+	for want, status := range map[string]corev1.PodStatus{
+		"OCA-7001": {Conditions: []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: corev1.PodReasonUnschedulable, Message: "no room"}}},
+		"OCA-4175": {ContainerStatuses: []corev1.ContainerStatus{{State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "ImagePullBackOff", Message: "no room"}}}}},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
+			defer cancel()
+			d := deployment()
+			d.Spec.Selector = &metav1.LabelSelector{MatchLabels: map[string]string{"app": Name}}
+			p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: Namespace, Name: "p", Labels: d.Spec.Selector.MatchLabels}, Status: status}
+			p.Spec.Containers = []corev1.Container{{Name: Name, Image: "r/ocadm:v1"}}
+			err := WaitReady(ctx, fake.NewClientBuilder().WithScheme(kube.Scheme()).WithObjects(d, p).
+				WithIndex(d, "metadata.name", func(o client.Object) []string { return []string{o.GetName()} }).Build(), func(string) {})
+			if f := finding.Of(err); ctx.Err() != nil || len(f) != 1 || f[0].Code != want || !strings.Contains(f[0].Cause, "no room") || f[0].Remedy == "" {
+				t.Errorf("%s: %+v, %v", want, f, err)
+			}
+		})
 	}
 }
 
