@@ -184,7 +184,8 @@ func metricsIn(t *testing.T, expr string) []string {
 	return out
 }
 
-// TestRulesFire runs alerts_test.yaml. Every rule must fire in one scenario and be silent in another.
+// TestRulesFire runs alerts_test.yaml. Every rule must fire in one scenario and be silent in another. No alert about a cloud has a label of the
+// operator's pod: another pod would restart its waiting time.
 func TestRulesFire(t *testing.T) {
 	all := rules(t)
 	var file struct {
@@ -198,7 +199,11 @@ func TestRulesFire(t *testing.T) {
 		t.Run(s.Name, func(t *testing.T) {
 			load := "load " + s.Interval.String() + "\n"
 			for _, series := range s.Series {
-				load += fmt.Sprintf("\t%s %s\n", series.Series, series.Values)
+				name := series.Series
+				if strings.HasPrefix(name, "ocadm_") && !strings.Contains(name, "pod=") {
+					name = strings.Replace(name, "{", `{pod="a", instance="10.0.0.1:8080", job="ocadm-operator", `, 1)
+				}
+				load += fmt.Sprintf("\t%s %s\n", name, series.Values)
 			}
 			db := promqltest.LoadedStorage(t, load)
 			defer db.Close()
