@@ -17,8 +17,8 @@ type Certificate struct {
 }
 
 // EnsureCertificate stores a client certificate and returns its id. The stored name ends in a part of its fingerprint, so that a renewed certificate
-// exists beside the old one until the endpoints refer to it. The next call removes the old one.
-func (c *Client) EnsureCertificate(ctx context.Context, name string, want Certificate) (id string, changed bool, err error) {
+// exists beside the old one until the endpoints refer to it. The next call removes those that no endpoint in the snapshot uses: the service does not check.
+func (c *Client) EnsureCertificate(ctx context.Context, s *Snapshot, name string, want Certificate) (id string, changed bool, err error) {
 	current := name + "-" + fmt.Sprintf("%x", sha256.Sum256([]byte(want.PEM)))[:8]
 	r := c.Records(c.o.AuthURL)
 	r.secrets = []string{want.KeyPEM}
@@ -33,12 +33,12 @@ func (c *Client) EnsureCertificate(ctx context.Context, name string, want Certif
 		return id, false, err
 	}
 	for _, old := range all {
-		if old.Name == current || !strings.HasPrefix(old.Name, name+"-") {
+		if old.Name == current || !strings.HasPrefix(old.Name, name+"-") || s.usesCertificate(old.ID) {
 			continue
 		}
 		q := request{op: "removing certificate " + old.Name, method: http.MethodDelete, url: join(c.o.AuthURL, certificates.Plural, old.ID)}
-		if err := c.do(ctx, q, nil); err != nil && !IsNotFound(err) && !isStatus(err, http.StatusNotAcceptable) {
-			return id, changed, err // one in use is kept
+		if err := c.do(ctx, q, nil); err != nil && !IsNotFound(err) {
+			return id, changed, err
 		}
 		changed = true
 	}

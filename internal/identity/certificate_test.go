@@ -12,14 +12,14 @@ import (
 func TestEnsureCertificateIsReplacedWithoutAGap(t *testing.T) {
 	f := newFake(t)
 	c := f.client()
-	s := f.snapshot(c)
-	if _, _, err := c.EnsureService(t.Context(), s, "etcd", "etcd"); err != nil {
+	if _, _, err := c.EnsureService(t.Context(), f.snapshot(c), "etcd", "etcd"); err != nil {
 		t.Fatal(err)
 	}
-	register := func(pem string) (bool, error) {
-		id, stored, err := c.EnsureCertificate(t.Context(), "etcd", Certificate{PEM: pem, KeyPEM: "key of " + pem, CAPEM: "ca"})
-		if err != nil {
-			return false, err
+	register := func(pem string, stop bool) (bool, error) {
+		s := f.snapshot(c)
+		id, stored, err := c.EnsureCertificate(t.Context(), s, "etcd", Certificate{PEM: pem, KeyPEM: "key of " + pem, CAPEM: "ca"})
+		if err != nil || stop {
+			return stored, err
 		}
 		set, err := c.EnsureEndpoint(t.Context(), s, Endpoint{
 			ServiceID: "etcd", RegionID: "region0", Interface: "internal", URL: "https://etcd:2379", Enabled: true, CertificateID: id,
@@ -27,18 +27,21 @@ func TestEnsureCertificateIsReplacedWithoutAGap(t *testing.T) {
 		return stored || set, err
 	}
 	steps := []struct {
-		pem     string
-		changed bool
-		names   []string
+		pem string
+		// stopped is true if the operator ends before it registers the endpoint.
+		stopped, changed bool
+		names            []string
 	}{
-		{"one", true, []string{"etcd-7692c3ad"}},
-		{"one", false, []string{"etcd-7692c3ad"}},
-		{"two", true, []string{"etcd-7692c3ad", "etcd-3fc4ccfe"}},
-		{"two", true, []string{"etcd-3fc4ccfe"}},
-		{"two", false, []string{"etcd-3fc4ccfe"}},
+		{"one", false, true, []string{"etcd-7692c3ad"}},
+		{"one", false, false, []string{"etcd-7692c3ad"}},
+		{"two", true, true, []string{"etcd-7692c3ad", "etcd-3fc4ccfe"}},
+		{"two", true, false, []string{"etcd-7692c3ad", "etcd-3fc4ccfe"}},
+		{"two", false, true, []string{"etcd-7692c3ad", "etcd-3fc4ccfe"}},
+		{"two", false, true, []string{"etcd-3fc4ccfe"}},
+		{"two", false, false, []string{"etcd-3fc4ccfe"}},
 	}
 	for i, step := range steps {
-		changed, err := register(step.pem)
+		changed, err := register(step.pem, step.stopped)
 		if err != nil {
 			t.Fatal(i, err)
 		}

@@ -75,7 +75,7 @@ func IsUnauthorized(err error) bool { return isStatus(err, http.StatusUnauthoriz
 // IsLoginRefused reports whether the service refuses the login of that user.
 func IsLoginRefused(err error, user string) bool {
 	e, ok := errors.AsType[*Error](err)
-	return ok && e.Op == opLogin(user) && e.Status >= 400 && e.Status < 500
+	return ok && e.Op == opLogin(user) && e.Status >= 400 && e.Status < 500 && e.Class != ClassUnavailable
 }
 
 // IsNotFound reports whether the record does not exist; for a login, the user.
@@ -92,7 +92,7 @@ func IsUnavailable(err error) bool {
 
 func isStatus(err error, status int) bool {
 	e, ok := errors.AsType[*Error](err)
-	return ok && e.Status == status
+	return ok && e.Status == status && e.Class != ClassUnavailable
 }
 
 func opLogin(user string) string { return fmt.Sprintf("logging in as %q", user) }
@@ -127,7 +127,12 @@ func statusError(r request, status int, body []byte, secrets []string) *Error {
 	if len(text) > maxTitle {
 		text = strings.ToValidUTF8(text[:maxTitle], "") + "..."
 	}
-	return &Error{Status: status, Class: redact(cmp.Or(d.Class, d.Title), secrets), Title: text, Op: r.op, URL: r.url}
+	class := redact(cmp.Or(d.Class, d.Title), secrets)
+	// The identity service refuses every login while it cannot read its database. A reason in the account has "[auth]" or is a missing record.
+	if status == http.StatusUnauthorized && class == "UnauthorizedError" && !strings.Contains(text, "[auth]") && !strings.Contains(text, "sql: no rows") {
+		class = ClassUnavailable
+	}
+	return &Error{Status: status, Class: class, Title: text, Op: r.op, URL: r.url}
 }
 
 func transportError(r request, err error, secrets []string) *Error {

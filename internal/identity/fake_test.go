@@ -324,9 +324,8 @@ func (f *fake) one(w http.ResponseWriter, method, table, key string, body record
 		maps.Copy(r, in)
 	case http.MethodDelete:
 		for _, e := range f.tables["endpoints"] {
-			if e["service_certificate_id"] == r["id"] {
-				refuse(w, http.StatusNotAcceptable, "NotEmptyError", "certificate is in use")
-				return
+			if e["cert_id"] == r["id"] { // even a certificate in use
+				delete(e, "cert_id")
 			}
 		}
 		if r["enabled"] == true {
@@ -342,7 +341,7 @@ func (f *fake) one(w http.ResponseWriter, method, table, key string, body record
 func certified(endpoint record) {
 	if id, given := endpoint["service_certificate"]; given {
 		delete(endpoint, "service_certificate")
-		endpoint["service_certificate_id"] = id
+		endpoint["cert_id"] = id
 	}
 }
 

@@ -13,22 +13,15 @@ type ServiceConfig map[string]map[string]any
 
 // GetServiceConfig reads the stored options of a service (id or name).
 func (c *Client) GetServiceConfig(ctx context.Context, service string) (ServiceConfig, error) {
-	// Depending on the version, the response is wrapped in "service" or not.
 	var answer struct {
-		Config  ServiceConfig `json:"config"`
 		Service struct {
 			Config ServiceConfig `json:"config"`
 		} `json:"service"`
 	}
 	r := request{op: fmt.Sprintf("reading the configuration of service %q", service), method: http.MethodGet,
 		url: join(c.o.AuthURL, "services", service, "config")}
-	if err := c.do(ctx, r, &answer); err != nil {
-		return nil, err
-	}
-	if answer.Config != nil {
-		return answer.Config, nil
-	}
-	return answer.Service.Config, nil
+	err := c.do(ctx, r, &answer)
+	return answer.Service.Config, err
 }
 
 // EnsureServiceConfig stores ordinary options of a service (id or name).

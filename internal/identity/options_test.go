@@ -46,7 +46,7 @@ func (s *slowRecord) RoundTrip(r *http.Request) (*http.Response, error) {
 		}
 		s.options = now
 	}
-	return answer(map[string]any{"config": ServiceConfig{"default": s.options}})
+	return answer(map[string]any{"service": map[string]any{"config": ServiceConfig{"default": s.options}}})
 }
 
 // One edit may set an option and remove another: neither change undoes the other.

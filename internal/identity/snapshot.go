@@ -30,7 +30,7 @@ type Endpoint struct {
 	URL       string `json:"url"`
 	Enabled   bool   `json:"enabled"`
 	// CertificateID is the client certificate for users of the endpoint, "" for none.
-	CertificateID string `json:"service_certificate_id"`
+	CertificateID string `json:"cert_id"`
 }
 
 // User is a user account.
@@ -127,6 +127,12 @@ func (s *Snapshot) Endpoints(service string) []Endpoint {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return lists.Filter(s.endpoints, func(e Endpoint) bool { return e.ServiceID == service })
+}
+
+func (s *Snapshot) usesCertificate(id string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.ContainsFunc(s.endpoints, func(e Endpoint) bool { return e.CertificateID == id })
 }
 
 // User finds a user by id or name.

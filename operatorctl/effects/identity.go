@@ -153,7 +153,7 @@ func (s session) ensureRecord(ctx context.Context, r Record, in Input) (bool, er
 	certificate := ""
 	if r.Certificate != "" && in.ClientCertificate.PEM != "" {
 		var stored bool
-		if certificate, stored, err = s.id.EnsureCertificate(ctx, r.Certificate, in.ClientCertificate); err != nil {
+		if certificate, stored, err = s.id.EnsureCertificate(ctx, s.catalog, r.Certificate, in.ClientCertificate); err != nil {
 			return changed || stored, err
 		}
 		changed = changed || stored

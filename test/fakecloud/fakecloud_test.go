@@ -51,7 +51,7 @@ func TestCloud(t *testing.T) {
 		}
 		r.want(http.StatusForbidden, http.MethodGet, auth+"/services", "")
 		r.want(http.StatusNotFound, http.MethodGet, auth+"/nothing", "")
-		r.want(http.StatusMethodNotAllowed, http.MethodPatch, auth+"/auth/tokens", "")
+		r.want(http.StatusNotFound, http.MethodPatch, auth+"/auth/tokens", "")
 	})
 	r.bootstrap(auth)
 	r.register(auth, "keystone", "identity", auth)
@@ -61,7 +61,7 @@ func TestCloud(t *testing.T) {
 	if list := r.want(http.StatusOK, http.MethodGet, auth+"/services?name=none", ""); len(list["services"].([]any)) != 0 {
 		t.Errorf("filter by name: %v", list)
 	}
-	if got := inner(r.want(http.StatusOK, http.MethodGet, auth+"/services/"+common+"/config", ""), "config", "default", "api_server"); got != "https://lb" {
+	if got := inner(r.want(http.StatusOK, http.MethodGet, auth+"/services/"+common+"/config", ""), "service", "config", "default", "api_server"); got != "https://lb" {
 		t.Errorf("stored api_server is %v", got)
 	}
 	t.Run("ping", func(t *testing.T) { testPing(t, c, fmt.Sprintf("https://localhost:%d", options["port"])) })

@@ -158,10 +158,11 @@ func (s *Server) readOptions(c rest.Call) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	if len(options) == 0 {
-		return map[string]any{"config": map[string]any{}}, nil
+	config := map[string]any{}
+	if len(options) > 0 {
+		config["default"] = options
 	}
-	return map[string]any{"config": map[string]any{"default": options}}, nil
+	return map[string]any{"service": map[string]any{"config": config}}, nil
 }
 
 // writeOptions replaces the stored configuration. The action "update" changes only the given options, "remove" deletes them. The service "common"

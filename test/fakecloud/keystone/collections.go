@@ -17,14 +17,14 @@ func (s *Server) collections() []rest.Collection {
 	return []rest.Collection{
 		{Path: "/v3/policies", Singular: "policy", Defaults: rest.Record{"enabled": true, "domain_id": defaultDomain, "scope": "project"},
 			Required: append(named, "type", "blob"), Prepare: asChange(changePolicy), Change: changePolicy},
-		{Path: "/v3/users", Singular: "user", Required: named, Hide: []string{"password"},
+		{Path: "/v3/users", Singular: "user", Required: named, Hide: []string{"password"}, System: "is_system_account",
 			Defaults: rest.Record{"domain_id": defaultDomain, "enabled": true, "allow_web_console": true, "is_system_account": false},
 			Prepare:  asChange(changeUser), Change: changeUser, Remove: s.removeUser},
 		{Path: "/v3/services", Singular: "service", Defaults: rest.Record{"enabled": true}, Required: append(named, "type"),
-			Prepare: prepareService, Remove: s.removeService},
+			Remove: s.removeService},
 		{Path: "/v3/regions", Singular: "region", Required: []string{"id"}, Unique: []string{"id"}},
-		{Path: "/v3/endpoints", Singular: "endpoint", Defaults: rest.Record{"enabled": true}, Required: []string{"url"},
-			Unique: []string{"service_id", "region_id", "interface"}, Prepare: s.prepareEndpoint, Change: s.withCertificate, Remove: removeEndpoint},
+		{Path: "/v3/endpoints", Singular: "endpoint", Defaults: rest.Record{"enabled": true}, Required: []string{"interface", "region_id", "url"},
+			Prepare: s.prepareEndpoint, Change: s.withCertificate, Remove: removeEndpoint},
 		{Path: "/v3/domains", Singular: "domain", Defaults: rest.Record{"enabled": true}, Required: named},
 		{Path: "/v3/projects", Singular: "project", Defaults: rest.Record{"domain_id": defaultDomain, "enabled": true}, Required: named},
 		{Path: "/v3/roles", Singular: "role", Defaults: rest.Record{"domain_id": defaultDomain}, Required: named},
@@ -44,9 +44,6 @@ func changePolicy(_ context.Context, changes rest.Record) error {
 		if _, err := rest.Decode(raw); err != nil {
 			return rest.BadInput("fail to decode policy data: %v", err)
 		}
-	}
-	if scope := changes.Text("scope"); scope != "" && !slices.Contains([]string{"system", "domain", "project"}, scope) {
-		return rest.BadInput("invalid scope %q", scope)
 	}
 	return nil
 }
@@ -86,47 +83,24 @@ func (s *Server) removeUser(ctx context.Context, user rest.Record) error {
 	return nil
 }
 
-func prepareService(_ context.Context, _ rest.Call, r rest.Record) error {
-	if r.Text("name") == "" {
-		r["name"] = r.Text("type")
-	}
-	return nil
-}
-
 // removeService checks the two rules of the real service: no endpoints, not enabled.
 func (s *Server) removeService(ctx context.Context, service rest.Record) error {
-	if err := s.unused(ctx, "service_id", service, "service contains endpoints"); err != nil {
-		return err
-	}
-	if service.True("enabled") {
-		return &rest.Error{Code: http.StatusBadRequest, Class: "InvalidStatusError", Details: "service is enabled"}
-	}
-	return nil
-}
-
-// unused rejects a record that an endpoint refers to.
-func (s *Server) unused(ctx context.Context, field string, r rest.Record, complaint string) error {
 	endpoints, err := s.store.List(ctx, "endpoints")
-	if slices.ContainsFunc(endpoints, func(e rest.Record) bool { return e.Text(field) == r.Text("id") }) {
-		return &rest.Error{Code: http.StatusNotAcceptable, Class: "NotEmptyError", Details: complaint}
+	switch {
+	case slices.ContainsFunc(endpoints, func(e rest.Record) bool { return e.Text("service_id") == service.Text("id") }):
+		return rest.NotEmpty("service contains endpoints")
+	case service.True("enabled"):
+		return &rest.Error{Code: http.StatusBadRequest, Class: "InvalidStatusError", Details: "service is enabled"}
 	}
 	return err
 }
 
 func (s *Server) prepareEndpoint(ctx context.Context, _ rest.Call, r rest.Record) error {
-	if !slices.Contains([]string{"public", "internal", "admin", "console", "slave"}, r.Text("interface")) {
-		return rest.BadInput("invalid interface %q", r.Text("interface"))
-	}
 	service, err := s.store.Get(ctx, "services", r.Text("service_id"))
 	if err != nil {
 		return err
 	}
-	region, err := s.store.Get(ctx, "regions", r.Text("region_id"))
-	if err != nil {
-		return err
-	}
-	r["service_id"], r["region_id"] = service.Text("id"), region.Text("id")
-	r["service_name"], r["service_type"] = service.Text("name"), service.Text("type")
+	r["service_id"], r["service_name"], r["service_type"] = service.Text("id"), service.Text("name"), service.Text("type")
 	if r.Text("name") == "" {
 		r["name"] = service.Text("type") + "-" + r.Text("interface")
 	}
@@ -184,7 +158,7 @@ func checkCertificate(_ context.Context, r rest.Record) error {
 	return nil
 }
 
-// withCertificate resolves the certificate of an endpoint, given by id or name.
+// withCertificate resolves the certificate of an endpoint, given by id or name. Answers have its id under another name.
 func (s *Server) withCertificate(ctx context.Context, endpoint rest.Record) error {
 	named := endpoint.Text("service_certificate")
 	if named == "" {
@@ -195,10 +169,17 @@ func (s *Server) withCertificate(ctx context.Context, endpoint rest.Record) erro
 		return err
 	}
 	delete(endpoint, "service_certificate")
-	endpoint["service_certificate_id"] = certificate.Text("id")
+	endpoint["cert_id"] = certificate.Text("id")
 	return nil
 }
 
+// removeCertificate also removes a certificate in use: its endpoints then have none.
 func (s *Server) removeCertificate(ctx context.Context, certificate rest.Record) error {
-	return s.unused(ctx, "service_certificate_id", certificate, "certificate is in use by endpoints")
+	endpoints, err := s.store.List(ctx, "endpoints")
+	for _, e := range endpoints {
+		if err == nil && e.Text("cert_id") == certificate.Text("id") {
+			_, err = s.store.Update(ctx, "endpoints", e, rest.Record{"cert_id": ""})
+		}
+	}
+	return err
 }

@@ -107,25 +107,22 @@ func (s *Server) issueToken(c rest.Call) (any, error) {
 	}
 	user, err := s.authenticate(c.Context(), request)
 	if err != nil {
-		return nil, err
+		return nil, unauthorized(err)
 	}
 	token := rest.Record{"id": "gAAAAA" + rest.NewID(), "user_id": user.Text("id"), "expires_at": time.Now().Add(s.ttl).UTC().Format(time.RFC3339)}
 	if key := request.Auth.Scope.Project.key(); key != "" {
 		project, err := s.store.Get(c.Context(), "projects", key)
-		if errors.Is(err, rest.ErrNotFound) {
-			return nil, &rest.Error{Code: http.StatusNotFound, Class: "ProjectNotFound", Details: "unauthorized ProjectNotFound"}
-		}
 		if err != nil {
-			return nil, err
+			return nil, unauthorized(fmt.Errorf("ProjectManager.FetchProject: %w", err))
 		}
 		token["project_id"] = project.Text("id")
 	}
 	who, err := s.principal(c.Context(), token)
-	if err != nil {
-		return nil, err
+	if err == nil && who.project != nil && len(who.roles) == 0 {
+		err = errors.New("[auth] user not in project")
 	}
-	if who.project != nil && len(who.roles) == 0 {
-		return nil, &rest.Error{Code: http.StatusUnauthorized, Class: "UnauthorizedError", Details: "unauthorized [auth] user not in project"}
+	if err != nil {
+		return nil, unauthorized(err)
 	}
 	if token, err = s.store.Insert(c.Context(), "tokens", token, ""); err != nil {
 		return nil, err
@@ -133,23 +130,35 @@ func (s *Server) issueToken(c rest.Call) (any, error) {
 	return s.answerToken(c.Context(), token, who)
 }
 
+// unauthorized returns the answer to a login that failed. Even an unreachable database is one.
+func unauthorized(err error) error {
+	if refusal, ok := errors.AsType[*rest.Error](err); ok {
+		return refusal
+	}
+	text := err.Error()
+	if errors.Is(err, rest.ErrNotFound) {
+		text += ": sql: no rows in result set"
+	}
+	return &rest.Error{Code: http.StatusUnauthorized, Class: "UnauthorizedError", Details: "unauthorized " + text}
+}
+
 func (s *Server) authenticate(ctx context.Context, request authRequest) (rest.Record, error) {
 	identity := request.Auth.Identity
 	if slices.Contains(identity.Methods, "token") {
 		token, err := s.open(ctx, identity.Token.ID)
 		if err != nil {
-			return nil, err
+			return nil, fmt.Errorf("[auth] %v", err) //nolint:errorlint // another answer
 		}
 		who, err := s.principal(ctx, token)
 		return who.user, err
 	}
 	if !slices.Contains(identity.Methods, "password") {
-		return nil, rest.BadInput("unsupported authentication methods %v", identity.Methods)
+		return nil, errors.New("[auth] invalid auth methods")
 	}
 	given := identity.Password.User
 	user, err := s.store.Get(ctx, "users", reference{given.ID, given.Name}.key())
+	domain := rest.Record{"enabled": true}
 	if err == nil && given.Domain.key() != "" {
-		var domain rest.Record
 		if domain, err = s.store.Get(ctx, "domains", given.Domain.key()); err == nil && domain.Text("id") != user.Text("domain_id") {
 			err = rest.ErrNotFound
 		}
@@ -161,8 +170,12 @@ func (s *Server) authenticate(ctx context.Context, request authRequest) (rest.Re
 		return nil, err
 	case !user.True("enabled"): // whatever the password
 		return nil, &rest.Error{Code: http.StatusLocked, Class: "UserDisabled", Details: "UserDisabled"}
+	case user.Text("password") == "":
+		return nil, errors.New("VerifyPassword: sql: no rows in result set")
 	case !checkPassword(user.Text("password"), given.Password):
 		return nil, &rest.Error{Code: http.StatusUnauthorized, Class: "WrongPassword", Details: "unauthorized WrongPassword"}
+	case !domain.True("enabled"):
+		return nil, errors.New("[auth] domain is disabled")
 	}
 	return user, nil
 }

@@ -304,12 +304,14 @@ func (c *Client) stored(ctx context.Context, serviceType string) (string, servic
 		return "", nil, err
 	}
 	var answer struct {
-		Config struct{ Default servicespec.StoredOptions }
+		Service struct {
+			Config struct{ Default servicespec.StoredOptions }
+		}
 	}
 	if err := c.Identity(ctx, http.MethodGet, "/services/"+id+"/config", nil, &answer); err != nil {
 		return "", nil, err
 	}
-	return id, answer.Config.Default, nil
+	return id, answer.Service.Config.Default, nil
 }
 
 func (c *Client) upload(ctx context.Context, id string, options servicespec.StoredOptions, action string) {

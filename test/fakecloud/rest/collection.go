@@ -85,6 +85,8 @@ type Collection struct {
 	Hide []string
 	// Owned records belong to the project in which they were created. Other projects see them only with a wider scope.
 	Owned bool
+	// System names a field: lists have records in which it is true only with system=true.
+	System string
 	// Prepare completes and validates a new record.
 	Prepare func(ctx context.Context, c Call, r Record) error
 	// Stored is called after a new record has been stored.
@@ -140,7 +142,7 @@ func (k Collection) list(s *Store, c Call, a Access) (any, error) {
 	query := c.URL.Query()
 	found := []Record{}
 	for _, r := range records {
-		if Matches(r, query) && (!k.Owned || a.sees(r)) {
+		if Matches(r, query) && (!k.Owned || a.sees(r)) && (!r.True(k.System) || query.Get("system") == "true") {
 			found = append(found, k.visible(r))
 		}
 	}

@@ -20,8 +20,6 @@ type Error struct {
 	Code    int
 	Class   string
 	Details string
-	// Allow lists the methods in a 405 response.
-	Allow []string
 }
 
 func (e *Error) Error() string { return fmt.Sprintf("%d %s: %s", e.Code, e.Class, e.Details) }
@@ -30,12 +28,16 @@ func Forbidden(details string) *Error {
 	return &Error{Code: http.StatusForbidden, Class: "ForbiddenError", Details: details}
 }
 
-// Guest replaces the refusal of a token: the real services treat its bearer as a guest, who may do nothing.
+// Guest replaces a token that could not be checked: the real services treat its bearer as a guest, who may do nothing.
 func Guest(err error) error {
-	if e, ok := errors.AsType[*Error](err); ok && e.Code == http.StatusUnauthorized {
-		return Forbidden("not enough privilege: " + e.Details)
+	if err != nil {
+		return Forbidden("not enough privilege: " + err.Error())
 	}
-	return err
+	return nil
+}
+
+func NotEmpty(details string) *Error {
+	return &Error{Code: http.StatusNotAcceptable, Class: "NotEmptyError", Details: details}
 }
 
 func BadInput(format string, args ...any) *Error {
@@ -91,14 +93,9 @@ func (routes Routes) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 func (routes Routes) serve(w http.ResponseWriter, r *http.Request) int {
-	var allow []string
 	for _, route := range routes {
 		params, ok := match(route.Path, r.URL.Path)
-		if !ok || route.Header != "" && r.Header.Get(route.Header) == "" {
-			continue
-		}
-		if route.Method != r.Method {
-			allow = append(allow, route.Method)
+		if !ok || route.Method != r.Method || route.Header != "" && r.Header.Get(route.Header) == "" {
 			continue
 		}
 		call := Call{Request: r, Params: params}
@@ -113,11 +110,7 @@ func (routes Routes) serve(w http.ResponseWriter, r *http.Request) int {
 		}
 		return send(w, answer)
 	}
-	if allow != nil {
-		return sendError(w, &Error{Code: http.StatusMethodNotAllowed, Class: "MethodNotAllowedError",
-			Details: fmt.Sprintf("method %s not allowed on %s", r.Method, r.URL.Path), Allow: allow})
-	}
-	return sendError(w, &Error{Code: http.StatusNotFound, Class: "NotFoundError", Details: "Handler not found: " + r.URL.Path})
+	return sendError(w, &Error{Code: http.StatusNotFound, Class: "NotFoundError", Details: "Handler " + r.URL.Path + " not found"})
 }
 
 func match(pattern, path string) (map[string]string, bool) {
@@ -186,9 +179,6 @@ func sendError(w http.ResponseWriter, err error) int {
 		refusal = &Error{Code: http.StatusConflict, Class: "DuplicateNameError", Details: err.Error()}
 	default:
 		refusal = &Error{Code: http.StatusInternalServerError, Class: "InternalServerError", Details: err.Error()}
-	}
-	if refusal.Allow != nil {
-		w.Header().Set("Allow", strings.Join(refusal.Allow, ", "))
 	}
 	log.Printf("Send error %s", refusal.Details)
 	return send(w, Reply{Status: refusal.Code, Body: map[string]any{
