@@ -85,9 +85,6 @@ func TestEnsureRolePolicy(t *testing.T) {
 			r := f.tables["rolepolicies"][0]
 			r["project_id"], r["project"] = "p-other", "other"
 		}, ensure, []string{"POST /roles/r-admin/add-policy"}},
-		{"bindings without names", func(f *fake) {
-			f.tables["rolepolicies"] = []record{{"role_id": "r-admin", "project_id": "p-system", "policy_id": "pol-1"}}
-		}, ensure, nil},
 	})
 	if _, err := f.client().EnsureRolePolicy(t.Context(), "nobody", "system", "sysadmin"); !IsNotFound(err) {
 		t.Errorf("an unknown role: %v", err)

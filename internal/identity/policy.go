@@ -136,30 +136,5 @@ func (c *Client) bound(ctx context.Context, r roleRecord, project, policy string
 		return slices.Contains(r.MatchPolicies, policy) ||
 			slices.Contains(slices.Concat(slices.Collect(maps.Values(r.Policies))...), policy), nil
 	}
-	if err != nil {
-		return false, err
-	}
-	t, err := c.session(ctx, nil)
-	if err != nil {
-		return false, err
-	}
-	projectID := project
-	if t.project.is(project) {
-		projectID = t.project.ID
-	}
-	policyID := policy
-	candidates := slices.DeleteFunc(bindings, func(b rolePolicy) bool {
-		return b.RoleID != r.ID || b.ProjectID != projectID && b.Project != project
-	})
-	if len(candidates) > 0 && candidates[0].Policy == "" {
-		// This service does not return names here.
-		p, err := get[policyRecord](ctx, c, c.o.AuthURL, "policies", "policy", policy)
-		if err != nil {
-			return false, err
-		}
-		if p != nil {
-			policyID = p.ID
-		}
-	}
-	return slices.ContainsFunc(candidates, func(b rolePolicy) bool { return b.Policy == policy || b.PolicyID == policyID }), nil
+	return slices.ContainsFunc(bindings, func(b rolePolicy) bool { return b.RoleID == r.ID && b.Project == project && b.Policy == policy }), err
 }
