@@ -3,6 +3,7 @@
 package effects
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -41,7 +42,10 @@ func kubeserver(t *testing.T, status string, enabled bool, actions *[]string, re
 	t.Cleanup(srv.Close)
 	id, err := identity.New(identity.Options{AuthURL: srv.URL + "/v3", Username: "sysadmin", Password: "pw123456", Transport: srv.Client().Transport})
 	require.NoError(t, err)
-	return session{Clients: Clients{URL: func(string) string { return srv.URL + "/api" }}, id: id}
+	return session{Clients: Clients{
+		URL:      func(string) string { return srv.URL + "/api" },
+		Identity: func(context.Context) (*identity.Client, error) { return id, nil },
+	}, id: id}
 }
 
 // Disabling software deletes its volumes. Only what was never installed, or is being removed, is disabled.

@@ -5,6 +5,7 @@ package effects
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -33,7 +34,7 @@ type task struct {
 
 // tasks are the tasks by their names in Component.Setup.
 var tasks = map[string]task{
-	"common-config":       {version: 1, do: asAdmin(commonConfig)},
+	"common-config":       {version: 1, wants: consoleAddress, do: asAdmin(commonConfig)},
 	"console-login":       {version: 1, Effect: Effect{Once: true}, do: asAdmin(consoleLogin)},
 	"standard-policies":   {version: 1, Effect: Effect{Once: true, Aside: true, Within: time.Minute}, do: asAdmin(standardPolicies)},
 	"region-topology":     {version: 1, do: withCatalog(regionTopology)},
@@ -48,12 +49,22 @@ var tasks = map[string]task{
 	"monitor-stack": {version: 1, asks: []string{"kubeserver"}, wants: monitorStackWanted, do: asAdmin(installMonitorStack)},
 }
 
-// commonConfig sets the options that all services share.
+// commonConfig stores the address of the console for all services. It keeps another one, which users may set in the console, in a ConfigMap or before an
+// adoption, until the address of the cloud changes; one in a ConfigMap always.
 func commonConfig(ctx context.Context, s session, in Input) (bool, error) {
-	if in.Cluster.LoadBalancer == "" {
-		return false, nil
+	stored, err := s.id.GetServiceConfig(ctx, commonService)
+	address, _ := stored["default"]["api_server"].(string)
+	was := in.Recorded["setup/common-config"]
+	moved := was != "" && was != in.hash("setup", "common-config", 1, consoleAddress(in))
+	chosen := slices.ContainsFunc(slices.Collect(maps.Values(in.Values)), func(v map[string]any) bool { return v["api_server"] != nil })
+	if err != nil || in.Cluster.LoadBalancer == "" || chosen || address != "" && !moved {
+		return false, err
 	}
-	return s.id.EnsureServiceConfig(ctx, commonService, map[string]any{"api_server": "https://" + in.Cluster.PublicHost("web")})
+	return s.id.EnsureServiceConfig(ctx, commonService, consoleAddress(in))
+}
+
+func consoleAddress(in Input) map[string]any {
+	return map[string]any{"api_server": "https://" + in.Cluster.PublicHost("web")}
 }
 
 // consoleLogin lets the administrator log in at the console (docs/decisions/0003-console-login.md).

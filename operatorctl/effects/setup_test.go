@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package effects
+
+import (
+	"encoding/json"
+	"net/http"
+	"strings"
+	"testing"
+
+	"yunion.io/x/ocadm/operatorctl/component"
+)
+
+// What users set for the console lasts: the audit does not reset it, nor does an adoption.
+func TestAddressOfTheConsole(t *testing.T) {
+	const own, ours, before = "https://cloud.example.com", "https://10.0.0.1", "https://10.0.0.9"
+	for _, c := range []struct {
+		name, stored, recorded, chosen, want string
+	}{
+		{"a new cloud", "", "", "", ours},
+		{"an adopted cloud", own, "", "", own},
+		{"the audit", ours, ours, "", ours},
+		{"it was lost", "", ours, "", ours},
+		{"set in the console", own, ours, "", own},
+		{"the cloud has moved", before, before, "", ours},
+		{"set in a ConfigMap", own, before, own, own},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			stored := map[string]any{"platform_name": "x"}
+			if c.stored != "" {
+				stored["api_server"] = c.stored
+			}
+			s := kubeserver(t, "", false, nil, func(w http.ResponseWriter, r *http.Request) {
+				var body struct {
+					Service struct{ Config map[string]map[string]any }
+				}
+				if strings.HasSuffix(r.URL.Path, "/services/common/config") && json.NewDecoder(r.Body).Decode(&body) == nil {
+					stored["api_server"] = body.Service.Config["default"]["api_server"]
+				}
+				_ = json.NewEncoder(w).Encode(map[string]any{"service": map[string]any{"config": map[string]any{"default": stored}}})
+			})
+			at := func(address string) Input {
+				return Input{Cluster: component.Cluster{LoadBalancer: strings.TrimPrefix(address, "https://")}, Values: map[string]map[string]any{"glance": {}}}
+			}
+			in := at(ours)
+			if c.recorded != "" {
+				in.Recorded = map[string]string{"setup/common-config": at(c.recorded).setup(component.Resolved{}, "common-config").Hash}
+			}
+			if c.chosen != "" {
+				in.Values["region"] = map[string]any{"api_server": c.chosen}
+			}
+			changed, err := tasks["common-config"].do(t.Context(), Clients{Identity: s.Identity}, in)
+			if err != nil || stored["api_server"] != c.want || changed != (c.stored != c.want) {
+				t.Errorf("stored %v, want %s; changed %v, %v", stored["api_server"], c.want, changed, err)
+			}
+		})
+	}
+}
