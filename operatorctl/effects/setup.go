@@ -67,9 +67,13 @@ func consoleAddress(in Input) map[string]any {
 	return map[string]any{"api_server": "https://" + in.Cluster.PublicHost("web")}
 }
 
-// consoleLogin lets the administrator log in at the console (docs/decisions/0003-console-login.md).
+// consoleLogin lets the administrator log in at the console (docs/decisions/0003-console-login.md). In an adopted cloud this is a change that nobody expects.
 func consoleLogin(ctx context.Context, s session, _ Input) (bool, error) {
-	return s.id.AllowWebConsole(ctx, AdminUser)
+	changed, err := s.id.AllowWebConsole(ctx, AdminUser)
+	if changed {
+		s.Notify(Notice{Component: identityName, Reason: "ConsoleLogin", Text: "user " + AdminUser + " may now log in to the console"})
+	}
+	return changed, err
 }
 
 // regionTopology creates the zones, the layer-2 domain of the first zone, and the scheduler's two standard tags.

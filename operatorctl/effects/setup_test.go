@@ -5,6 +5,7 @@ package effects
 import (
 	"encoding/json"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 
@@ -54,5 +55,23 @@ func TestAddressOfTheConsole(t *testing.T) {
 				t.Errorf("stored %v, want %s; changed %v, %v", stored["api_server"], c.want, changed, err)
 			}
 		})
+	}
+}
+
+// In an adopted cloud, that the administrator may log in to the console is a change, so an event reports it.
+func TestConsoleLoginIsReported(t *testing.T) {
+	allowed, notices := false, []string{}
+	s := kubeserver(t, "", false, nil, func(w http.ResponseWriter, r *http.Request) {
+		allowed = allowed || r.Method == http.MethodPatch
+		_ = json.NewEncoder(w).Encode(map[string]any{"user": map[string]any{"id": "u", "name": "sysadmin", "allow_web_console": allowed}})
+	})
+	s.Notify = func(n Notice) { notices = append(notices, n.Text) }
+	for _, want := range []bool{true, false} {
+		if changed, err := consoleLogin(t.Context(), s, Input{}); changed != want || err != nil {
+			t.Errorf("changed %v, %v", changed, err)
+		}
+	}
+	if !slices.Equal(notices, []string{"user sysadmin may now log in to the console"}) {
+		t.Errorf("events %q", notices)
 	}
 }
