@@ -171,7 +171,8 @@ func (g ImageGroup) run(ctx context.Context, h *host.Host, r workflow.Reporter) 
 	}
 	if len(forbidden) > 0 && !g.Optional {
 		return finding.New(CodePull, "Images are missing on this machine, and --offline does not allow pulling them", "neither the bundle nor the depot has "+
-			strings.Join(forbidden, ", "), "give a bundle that has them: add --bundle FILE to this command; or allow it: --offline=false").With(forbidden...)
+			strings.Join(forbidden, ", "), "give a bundle that has them: add --bundle FILE to this command; or a mirror: --registry-mirror REGISTRY=URL; "+
+			"or allow it: --offline=false").With(forbidden...)
 	}
 	for _, i := range forbidden {
 		r.Info("%s is not on this machine: --offline does not allow pulling it", i)

@@ -90,7 +90,8 @@ func (m *machine) offlineFindings(missing []string) []finding.Finding {
 	}
 	return []finding.Finding{finding.New(CodeNoImage, "--offline needs a bundle",
 		where+" "+lists.Counted(len(missing), "image")+", and --offline does not allow pulling",
-		fmt.Sprintf("on a machine with internet access: ocadm bundle create -o FILE; on this machine: ocadm %s --offline --bundle FILE, or --offline=false", m.kind)).
+		fmt.Sprintf("on a machine with internet access: ocadm bundle create -o FILE; on this machine: ocadm %s --offline --bundle FILE; "+
+			"or with a mirror: --registry-mirror REGISTRY=URL; or with --offline=false", m.kind)).
 		With(missing...)}
 }
 
