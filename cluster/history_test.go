@@ -10,6 +10,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
+	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/operatorctl/operation"
 	"yunion.io/x/ocadm/operatorctl/release"
 	"yunion.io/x/ocadm/test/require"
 )
@@ -36,5 +38,9 @@ func TestHistoryWithADamagedRelease(t *testing.T) {
 	}
 	if two := all[1]; two.Revision != 2 || !strings.HasPrefix(two.Why[0], `damaged: reading Secret "default-release-2"`) {
 		t.Errorf("%+v", two)
+	}
+	_, err = operation.ReadRelease(t.Context(), c, key, 2)
+	if f := finding.Of(err); len(f) != 1 || f[0].Code != "OCA-7020" || !strings.Contains(f[0].Cause, "default-release-2") || f[0].Remedy == "" {
+		t.Errorf("%+v, %v", f, err)
 	}
 }

@@ -89,9 +89,10 @@ func kept(ctx context.Context, c client.Reader, cloud *v1alpha1.OnecloudCluster,
 	if revision == cloud.Status.Release.Revision {
 		return nil, finding.New("OCA-7020", "The cloud cannot roll back to that release", fmt.Sprintf("release %d is in force", revision), "ocadm cluster history")
 	}
-	out, err := ReadRelease(ctx, c, client.ObjectKeyFromObject(cloud), revision)
+	key := client.ObjectKeyFromObject(cloud)
+	out, err := ReadRelease(ctx, c, key, revision)
 	if err == nil {
-		err = out.Inputs()
+		err = unreadable(ctx, key, revision, out.Inputs())
 	}
 	return out, err
 }
@@ -105,7 +106,14 @@ func ReadRelease(ctx context.Context, c client.Reader, cloud client.ObjectKey, r
 	} else if !found {
 		return nil, finding.New("OCA-7020", fmt.Sprintf("Cloud %s has no release %d", cloud, revision), "it never existed, or is no longer kept", "ocadm cluster history")
 	}
-	return release.Decode(secret)
+	out, err := release.Decode(secret)
+	return out, unreadable(ctx, cloud, revision, err)
+}
+
+// unreadable returns the finding for a release that is kept but damaged, nil for no error.
+func unreadable(ctx context.Context, cloud client.ObjectKey, revision int, err error) error {
+	return finding.Failed(ctx, err, "OCA-7020", fmt.Sprintf("Release %d of cloud %s cannot be read", revision, cloud),
+		"ocadm cluster history lists the others; a later ocadm may have written this one: use that version")
 }
 
 // planOf describes what a rollback with a patch of the cloud does, one line each.
