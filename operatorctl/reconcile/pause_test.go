@@ -12,6 +12,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
@@ -105,9 +106,19 @@ func TestConditionsOfPausedCloud(t *testing.T) {
 	if is := proven(); is != status.ReasonNoBackup {
 		t.Error(is)
 	}
+	available := func() metav1.ConditionStatus {
+		return meta.FindStatusCondition(b.cloud().Status.Conditions, v1alpha1.ConditionUpdateAvailable).Status
+	}
+	if is := available(); is != metav1.ConditionUnknown { // nothing is rendered that could differ
+		t.Error(is)
+	}
 	require.NoError(t, archive.AddRecord(t.Context(), b.api, "ocadm", b.cloud(), backup.Record{Time: b.clock.Add(-time.Hour), Error: "no room"}))
 	if is, said := proven(), b.reported(); is != status.ReasonFailed || len(said) != 1 {
 		t.Error(is, said)
+	}
+	b.edit(`{"metadata":{"annotations":{"onecloud.yunion.io/paused":null}}}`)
+	if b.reconcile(); available() != metav1.ConditionFalse {
+		t.Error(available())
 	}
 }
 

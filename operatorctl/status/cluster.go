@@ -186,9 +186,15 @@ func (c *Cloud) Deleting(message string) {
 	c.set(v1alpha1.ConditionDegraded, false, ReasonDeleting, "") // its components are no longer watched, and a blocked deletion goes on
 }
 
+// Paused reports a pause. What nobody evaluates meanwhile becomes unknown.
 func (c *Cloud) Paused() {
 	c.ObservedGeneration = c.meta.Generation
 	c.set(v1alpha1.ConditionProgressing, false, ReasonPaused, "paused by annotation "+v1alpha1.AnnotationPaused)
+	for _, kind := range []string{v1alpha1.ConditionHighlyAvailable, v1alpha1.ConditionUpdateAvailable} {
+		if meta.FindStatusCondition(c.before, kind) != nil {
+			c.setInFull(kind, metav1.ConditionUnknown, ReasonPaused, "")
+		}
+	}
 }
 
 // ignoredLimit is the maximum number of ignored fields in the message; a resource of the earlier operator may have many.
