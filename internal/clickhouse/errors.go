@@ -158,10 +158,8 @@ func networkClass(err error) (Class, string) {
 	if n, ok := errors.AsType[net.Error](err); ok && n.Timeout() {
 		return Unreachable, "no answer in time"
 	}
-	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, net.ErrClosed) || errors.Is(err, ch.ErrClosed) {
-		return Unreachable, "the connection was lost"
-	}
-	if _, ok := errors.AsType[net.Error](err); ok {
+	_, network := errors.AsType[net.Error](err)
+	if network || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, net.ErrClosed) || errors.Is(err, ch.ErrClosed) {
 		return Unreachable, "the connection was lost"
 	}
 	return Unreachable, "the program at this address does not speak ClickHouse's native protocol without TLS (usually port 9000)"
