@@ -57,12 +57,7 @@ func newBundleList(a *app) *cobra.Command {
 			"  ocadm bundle list ocadm.bundle -o json | jq -r '.images[].name'",
 		Args: cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
-			return withBundle(c.Context(), args[0], func(b *bundle.Bundle) (err error) {
-				if arch != "" {
-					if b, err = b.On(arch); err != nil {
-						return err
-					}
-				}
+			return withBundle(c.Context(), args[0], arch, func(b *bundle.Bundle) error {
 				if output.String() == "spdx" {
 					return writeSBOM(b, a.Out)
 				}
@@ -138,7 +133,7 @@ func newBundleVerify(a *app) *cobra.Command {
 		Example: "  ocadm bundle verify ocadm.bundle\n  ocadm bundle verify ocadm.bundle --key public.pem\n  ocadm bundle verify ocadm.bundle -o json",
 		Args:    cobra.ExactArgs(1),
 	}, "text", func(c *cobra.Command, args []string) (v verified, err error) {
-		err = withBundle(c.Context(), args[0], func(b *bundle.Bundle) error {
+		err = withBundle(c.Context(), args[0], "", func(b *bundle.Bundle) error {
 			if err := checkSignature(b, "--key", key); err != nil {
 				return err
 			}
@@ -179,12 +174,20 @@ func checkSignature(b *bundle.Bundle, flag, file string) error {
 	return badKey(flag, "openssl pkey -in PRIVATE.pem -pubout -out "+file, err)
 }
 
-func withBundle(ctx context.Context, path string, use func(*bundle.Bundle) error) error {
+// withBundle opens a bundle for an architecture, "" for this machine's or the first.
+func withBundle(ctx context.Context, path, arch string, use func(*bundle.Bundle) error) error {
 	b, err := bundle.Open(ctx, path)
 	if err != nil {
 		return err
 	}
-	return errors.Join(use(b), b.Close())
+	used := b
+	if arch != "" {
+		used, err = b.On(arch)
+	}
+	if err == nil {
+		err = use(used)
+	}
+	return errors.Join(err, b.Close())
 }
 
 // completeArch completes --arch with the architectures of nodes. Whether the bundle and its programs exist for them is checked later.

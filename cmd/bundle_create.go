@@ -277,7 +277,7 @@ func componentImages(c *config.Config, names []string) ([]string, error) {
 
 // reportBundle writes the bill of materials, and prints a summary.
 func (a *app) reportBundle(ctx context.Context, o collect.Options, res collect.Result) error {
-	return withBundle(ctx, o.Out, func(b *bundle.Bundle) error {
+	return withBundle(ctx, o.Out, "", func(b *bundle.Bundle) error {
 		if err := saveSBOM(b, o.Out+".spdx.json"); err != nil {
 			return err
 		}

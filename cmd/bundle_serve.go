@@ -49,7 +49,7 @@ func newBundleServe(a *app) *cobra.Command {
   curl --cacert ca.crt -H "Authorization: Bearer $(cat token)" -O https://10.0.0.9:6444/v1/files/linux/amd64/usr/local/bin/kubectl`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
-			return withBundle(c.Context(), args[0], func(b *bundle.Bundle) error { return a.serveBundle(c.Context(), b, s) })
+			return withBundle(c.Context(), args[0], "", func(b *bundle.Bundle) error { return a.serveBundle(c.Context(), b, s) })
 		},
 	}
 	c.Flags().StringVar(&s.directory, "directory", "", "directory for the content (default: FILE.depot)")

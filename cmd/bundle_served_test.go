@@ -147,7 +147,7 @@ func TestBundleServeInADirectoryOfAnotherUser(t *testing.T) {
 	require.NoError(t, errors.Join(os.Mkdir(file+".depot", 0o755), os.Chown(file+".depot", 65534, 65534)))
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 	defer cancel()
-	err := withBundle(ctx, file, func(b *bundle.Bundle) error {
+	err := withBundle(ctx, file, "", func(b *bundle.Bundle) error {
 		return newApp(Streams{In: strings.NewReader(""), Out: io.Discard, Err: io.Discard}).serveBundle(ctx, b, bundleServer{listen: "127.0.0.1:0"})
 	})
 	if _, serr := os.Stat(filepath.Join(file+".depot", "token")); !has(finding.Of(err), "OCA-2329") || serr == nil {

@@ -32,8 +32,8 @@ func newBundleDiff(a *app) *cobra.Command {
 		Example: "  ocadm bundle diff old.bundle new.bundle\n  ocadm bundle diff old.bundle new.bundle -o json | jq .size",
 		Args:    cobra.ExactArgs(2),
 	}, "table", func(c *cobra.Command, args []string) (d bundle.Difference, err error) {
-		err = withBundle(c.Context(), args[0], func(older *bundle.Bundle) error {
-			return withBundle(c.Context(), args[1], func(newer *bundle.Bundle) (err error) {
+		err = withBundle(c.Context(), args[0], "", func(older *bundle.Bundle) error {
+			return withBundle(c.Context(), args[1], "", func(newer *bundle.Bundle) (err error) {
 				d, err = diff(older, newer, arch)
 				return err
 			})
@@ -80,12 +80,7 @@ func newBundleExtract(a *app) *cobra.Command {
 			"  ocadm bundle extract ocadm.bundle registry.k8s.io/pause:3.10.2 --to . && ctr -n k8s.io images import " + imagesFile,
 		Args: cobra.MinimumNArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
-			return withBundle(c.Context(), args[0], func(b *bundle.Bundle) (err error) {
-				if arch != "" {
-					if b, err = b.On(arch); err != nil {
-						return err
-					}
-				}
+			return withBundle(c.Context(), args[0], arch, func(b *bundle.Bundle) error {
 				return a.extract(c.Context(), b, to, args[1:])
 			})
 		},
