@@ -186,7 +186,7 @@ func (c *Cloud) Deleting(message string) {
 	c.set(v1alpha1.ConditionDegraded, false, ReasonDeleting, "") // its components are no longer watched, and a blocked deletion goes on
 }
 
-// Paused reports a pause. What nobody evaluates meanwhile becomes unknown.
+// Paused reports a pause. What is not evaluated during it becomes unknown.
 func (c *Cloud) Paused() {
 	c.ObservedGeneration = c.meta.Generation
 	c.set(v1alpha1.ConditionProgressing, false, ReasonPaused, "paused by annotation "+v1alpha1.AnnotationPaused)
