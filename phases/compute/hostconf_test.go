@@ -201,6 +201,7 @@ func TestHostNetworks(t *testing.T) {
 		more    []host.Interface
 		want    string // code
 		says    string
+		next    string
 	}{
 		"good":                     {network: "eth0/br0/192.0.2.10"},
 		"after the agent moved it": {network: "eth0/br0/192.0.2.10", change: func(i *host.Interface) { i.Prefixes, i.Master, i.MasterKind = nil, "ovs-system", kindSwitch }, more: []host.Interface{{Name: "br0", Kind: kindSwitch, Prefixes: own.Prefixes}}},
@@ -224,7 +225,10 @@ func TestHostNetworks(t *testing.T) {
 		}, want: CodeNetworkRisk, says: "eth0 also has 198.51.100.1, which the host agent removes"},
 		"IPv6 that is not named": {network: "eth0/br0/192.0.2.10", change: func(i *host.Interface) {
 			i.Prefixes = append(slices.Clone(i.Prefixes), netip.MustParsePrefix("2001:db8::10/64"))
-		}, want: CodeNetworkRisk, says: "eth0 also has 2001:db8::10"},
+		}, want: CodeNetworkRisk, says: "eth0 also has 2001:db8::10", next: "--host-networks eth0/br0/192.0.2.10/2001:db8::10;"},
+		"IPv4 and IPv6 that are not named": {network: "eth0/br0/192.0.2.10", change: func(i *host.Interface) {
+			i.Prefixes = append(slices.Clone(i.Prefixes), netip.MustParsePrefix("2001:db8::10/64"), netip.MustParsePrefix("198.51.100.1/24"))
+		}, want: CodeNetworkRisk, says: "2001:db8::10, 198.51.100.1", next: "correct it;"},
 		"IPv6 that is named": {network: "eth0/br0/192.0.2.10/2001:db8::10", change: func(i *host.Interface) {
 			i.Prefixes = append(slices.Clone(i.Prefixes), netip.MustParsePrefix("2001:db8::10/64"), netip.MustParsePrefix("2001:db8::abcd/64"))
 		}},
@@ -248,7 +252,7 @@ func TestHostNetworks(t *testing.T) {
 				}
 				return
 			}
-			if len(got) != 1 || got[0].Code != tt.want || !strings.Contains(got[0].Cause, tt.says) {
+			if len(got) != 1 || got[0].Code != tt.want || !strings.Contains(got[0].Cause, tt.says) || !strings.Contains(got[0].Remedy, tt.next) {
 				t.Fatalf("%+v", got)
 			}
 			m.Config.Run.Force = true

@@ -89,6 +89,11 @@ func HostNetworks(h *host.Host) []finding.Finding {
 	if named == defaultRoute || named == "" {
 		subject, other = "The network that the host agent uses without --host-networks", "name another interface: --host-networks NIC/BRIDGE/ADDRESS"
 	}
+	if len(list) == 1 && len(risky) == 1 {
+		if n := withIPv6(h, list[0]); n != "" {
+			other = "name the IPv6 address, too: --host-networks " + n
+		}
+	}
 	var out []finding.Finding
 	for _, s := range inHostConf(h) {
 		if _, err := config.ParseHostNetwork(s); err != nil && named == hostConf {
@@ -171,6 +176,20 @@ func judge(f host.Facts, own string, n config.HostNetwork) (wrong, risky []strin
 		risk("%s is a VLAN interface; it shares the MAC address of its parent, and the cloud then refuses the host at its second start", n.NIC)
 	}
 	return nil, risky
+}
+
+// withIPv6 returns a network with the IPv6 address that its interface also has, "" if that does not remove every risk.
+func withIPv6(h *host.Host, n config.HostNetwork) string {
+	nic, _ := h.Facts.Named(n.NIC)
+	gone := lost(nic, n)
+	if len(gone) == 0 || gone[0].Is4() || !n.Address.IsValid() {
+		return ""
+	}
+	n.Address6 = gone[0]
+	if _, risky := judge(h.Facts, h.Config.Node.IP, n); len(risky) > 0 {
+		return ""
+	}
+	return fmt.Sprintf("%s/%s/%s/%s", n.NIC, n.Bridge, n.Address, n.Address6)
 }
 
 // lost returns the addresses that the host agent removes from the interface of a network when it moves the network's own to the bridge (cloudpods since

@@ -71,7 +71,8 @@ func (s *suite) otherNetworkIsRefused(t *testing.T) {
 // twoFamilies creates the cluster. Node 2 reaches a pod on node 1 through either family.
 func (s *suite) twoFamilies(t *testing.T) {
 	require.NoError(t, s.Init(t.Context(), twoFamilyNetworks...))
-	require.NoError(t, s.Join(t.Context(), 2))
+	network := "eth0/br0/" + s.Lab.Node(2).Address.String() + "/fd98::2" // otherwise the host agent would remove the IPv6 address
+	require.NoError(t, s.Join(t.Context(), 2, "--host-networks", network))
 	out, err := s.Kubectl(t.Context(), "-n", "kube-system", "get", "pods", "-l", "k8s-app=kube-dns", "-o", "jsonpath={.items[0].status.podIPs[*].ip}")
 	addresses := strings.Fields(out)
 	if err != nil || len(addresses) != 2 {
