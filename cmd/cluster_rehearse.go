@@ -17,8 +17,8 @@ import (
 )
 
 // rehearseUpdate creates an operation that runs an update's migrations on copies of the databases.
-func (a *app) rehearseUpdate(c *cobra.Command, f *cloudFlags, u cluster.Update, downgrade bool) error {
-	o, err := trial(c, f, v1alpha1.ActionRehearse, "rehearse", u, downgrade)
+func (a *app) rehearseUpdate(c *cobra.Command, f *updateFlags) error {
+	o, err := f.trial(c, v1alpha1.ActionRehearse, "rehearse")
 	if err != nil {
 		return err
 	}
@@ -28,9 +28,9 @@ func (a *app) rehearseUpdate(c *cobra.Command, f *cloudFlags, u cluster.Update, 
 			return err
 		}
 		if !f.wait {
-			return a.printOperation(f, o)
+			return a.printOperation(&f.cloudFlags, o)
 		}
-		last, err := a.watchOperation(ctx, k, f, client.ObjectKeyFromObject(o))
+		last, err := a.watchOperation(ctx, k, &f.cloudFlags, client.ObjectKeyFromObject(o))
 		if last == nil || f.output.String() == "jsonl" {
 			return err
 		}
@@ -39,18 +39,18 @@ func (a *app) rehearseUpdate(c *cobra.Command, f *cloudFlags, u cluster.Update, 
 }
 
 // checkUpdate creates an operation that runs the checks of an update and makes the nodes pull its images.
-func (a *app) checkUpdate(c *cobra.Command, f *cloudFlags, u cluster.Update, downgrade, noBackup bool) error {
-	o, err := trial(c, f, v1alpha1.ActionCheck, "dry-run", u, downgrade)
+func (a *app) checkUpdate(c *cobra.Command, f *updateFlags) error {
+	o, err := f.trial(c, v1alpha1.ActionCheck, "dry-run")
 	if err != nil {
 		return err
 	}
-	f.wait, o.Spec.Update.NoBackup = true, noBackup // copies need space
-	return f.withCloud(c, func(ctx context.Context, k client.WithWatch) error { return a.operate(ctx, k, f, o) })
+	f.wait, o.Spec.Update.NoBackup = true, f.noBackup // copies need space
+	return f.withCloud(c, func(ctx context.Context, k client.WithWatch) error { return a.operate(ctx, k, &f.cloudFlags, o) })
 }
 
 // trial returns an operation that tries an update without changing the cloud; flag is the flag that requests it. It ignores settings that it does not
 // support, but not flags.
-func trial(c *cobra.Command, f *cloudFlags, action, flag string, u cluster.Update, downgrade bool) (*cluster.Operation, error) {
+func (f *updateFlags) trial(c *cobra.Command, action, flag string) (*cluster.Operation, error) {
 	for _, name := range []string{"at-once", "on-failure", "profile", "operator-version", "operator-image", "operator-only"} {
 		if typed(c, name) {
 			return nil, misused("--"+name+" and --"+flag+" cannot be combined", "leave out --"+name)
@@ -58,8 +58,8 @@ func trial(c *cobra.Command, f *cloudFlags, action, flag string, u cluster.Updat
 	}
 	return &cluster.Operation{Spec: v1alpha1.OnecloudOperationSpec{
 		Cloud: f.name, Action: action, Requester: requester(), Update: &v1alpha1.UpdateParameters{
-			Version: u.Version, ImageRepository: u.ImageRepository, Edition: u.Edition, DisableResourceManagement: u.DisableResourceManagement,
-			AllowDowngrade: downgrade,
+			Version: f.Version, ImageRepository: f.ImageRepository, Edition: f.Edition, DisableResourceManagement: f.DisableResourceManagement,
+			AllowDowngrade: f.downgrade,
 		},
 	}}, nil
 }

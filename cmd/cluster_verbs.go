@@ -116,11 +116,16 @@ func overlay(o *cluster.Options, given cluster.Options) {
 	o.UseHyperImage = o.UseHyperImage || given.UseHyperImage
 }
 
+// updateFlags are the flags of "cluster update".
+type updateFlags struct {
+	cloudFlags
+	cluster.Update
+	noLimits, downgrade, atOnce, rehearse, dryRun, noBackup bool
+	onFailure                                               string
+}
+
 func newClusterUpdate(a *app) *cobra.Command {
-	var f cloudFlags
-	var u cluster.Update
-	var noLimits, downgrade, atOnce, rehearse, dryRun, noBackup bool
-	var onFailure string
+	var f updateFlags
 	c := &cobra.Command{
 		Use:   "update",
 		Short: "Move the cloud and the operator to another version or registry",
@@ -143,33 +148,7 @@ func newClusterUpdate(a *app) *cobra.Command {
 			"  ocadm cluster update\n" +
 			"  ocadm cluster update --operator-version " + version.Version + " --operator-only\n" +
 			"  ocadm cluster update --image-repository 192.168.0.1:5000/yunionio\n  ocadm cluster update --profile ha --wait",
-		RunE: func(c *cobra.Command, _ []string) error {
-			if c.Flags().Changed("disable-resource-management") {
-				u.DisableResourceManagement = &noLimits
-			}
-			if err := cmp.Or(checkVersion(c, u.Version), checkOperatorOnly(c, u)); err != nil {
-				return err
-			}
-			if rehearse && noBackup {
-				return misused("--no-backup cannot be combined with --rehearse, which works on copies of the databases", "leave it out")
-			}
-			if rehearse {
-				return a.rehearseUpdate(c, &f, u, downgrade)
-			}
-			if dryRun {
-				return a.checkUpdate(c, &f, u, downgrade, noBackup)
-			}
-			if atOnce && (downgrade || noBackup || onFailure != "") {
-				return misused("--allow-downgrade, --no-backup and --on-failure cannot be combined with --at-once, which does not check, copy or revert anything", "leave them out")
-			}
-			if !atOnce {
-				u.Operation = &cluster.Operation{Spec: v1alpha1.OnecloudOperationSpec{Cloud: f.name, Action: v1alpha1.ActionUpdate, Requester: requester(),
-					OnFailure: v1alpha1.OnFailure(onFailure), Update: &v1alpha1.UpdateParameters{AllowDowngrade: downgrade, NoBackup: noBackup}}}
-			}
-			return f.within(c.Context(), f.timeout, func(ctx context.Context, k client.WithWatch) error {
-				return a.updateCloud(ctx, k, &f, u)
-			})
-		},
+		RunE: func(c *cobra.Command, _ []string) error { return a.update(c, &f) },
 	}
 	f.add(a, c, map[string]string{
 		"version": "cloud.version", "image-repository": "cluster.imageRepository", "edition": "cloud.edition", "operator-version": "cloud.operatorVersion",
@@ -177,25 +156,50 @@ func newClusterUpdate(a *app) *cobra.Command {
 	}, "table", "json", "yaml", "jsonl")
 	fs := c.Flags()
 	f.addWait(fs, false, "wait until every component runs the new version")
-	fs.StringVar(&u.Version, "version", "", "release of the cloud")
-	fs.BoolVar(&atOnce, "at-once", false, "move all components at once, without checks, copies of the databases or rollback; for development")
+	fs.StringVar(&f.Version, "version", "", "release of the cloud")
+	fs.BoolVar(&f.atOnce, "at-once", false, "move all components at once, without checks, copies of the databases or rollback; for development")
 	fs.Bool("waves", true, "")
 	hide(fs, "waves") // a former flag
-	fs.BoolVar(&rehearse, "rehearse", false, "run the migrations on copies of the databases, and change nothing")
-	fs.BoolVar(&dryRun, "dry-run", false, "run the checks and have the nodes pull the images, without changing the cloud")
+	fs.BoolVar(&f.rehearse, "rehearse", false, "run the migrations on copies of the databases, and change nothing")
+	fs.BoolVar(&f.dryRun, "dry-run", false, "run the checks and have the nodes pull the images, without changing the cloud")
 	c.MarkFlagsMutuallyExclusive("rehearse", "dry-run")
-	fs.BoolVar(&downgrade, "allow-downgrade", false, "move to an earlier release, although its services may lose data")
-	fs.BoolVar(&noBackup, "no-backup", false, "do not copy the databases; a failed update leaves its changes in them")
-	addOnFailure(fs, &onFailure)
-	fs.StringVar(&u.OperatorVersion, "operator-version", "", "version of the operator")
-	fs.StringVar(&u.OperatorImage, "operator-image", "", "operator image, REPOSITORY:TAG; overrides --operator-version and --image-repository")
-	fs.StringVar(&u.ImageRepository, "image-repository", "", "registry and path of the images of the cloud and the operator")
-	fs.BoolVar(&u.OperatorOnly, "operator-only", false, "update only the operator")
-	fs.Var(ui.NewChoice(&u.Profile, config.Find("cloud.profile").Choices...), "profile",
+	fs.BoolVar(&f.downgrade, "allow-downgrade", false, "move to an earlier release, although its services may lose data")
+	fs.BoolVar(&f.noBackup, "no-backup", false, "do not copy the databases; a failed update leaves its changes in them")
+	addOnFailure(fs, &f.onFailure)
+	fs.StringVar(&f.OperatorVersion, "operator-version", "", "version of the operator")
+	fs.StringVar(&f.OperatorImage, "operator-image", "", "operator image, REPOSITORY:TAG; overrides --operator-version and --image-repository")
+	fs.StringVar(&f.ImageRepository, "image-repository", "", "registry and path of the images of the cloud and the operator")
+	fs.BoolVar(&f.OperatorOnly, "operator-only", false, "update only the operator")
+	fs.Var(ui.NewChoice(&f.Profile, config.Find("cloud.profile").Choices...), "profile",
 		"copies of the services: small runs one of each, ha two on different nodes")
-	fs.BoolVar(&noLimits, "disable-resource-management", false, "set no resource requests and limits on the components")
-	addEdition(fs, &u.Edition, "edition of the cloud")
+	fs.BoolVar(&f.noLimits, "disable-resource-management", false, "set no resource requests and limits on the components")
+	addEdition(fs, &f.Edition, "edition of the cloud")
 	return c
+}
+
+func (a *app) update(c *cobra.Command, f *updateFlags) error {
+	if c.Flags().Changed("disable-resource-management") {
+		f.DisableResourceManagement = &f.noLimits
+	}
+	if err := cmp.Or(checkVersion(c, f.Version), checkOperatorOnly(c, f.Update)); err != nil {
+		return err
+	}
+	switch {
+	case f.rehearse && f.noBackup:
+		return misused("--no-backup cannot be combined with --rehearse, which works on copies of the databases", "leave it out")
+	case f.rehearse:
+		return a.rehearseUpdate(c, f)
+	case f.dryRun:
+		return a.checkUpdate(c, f)
+	case f.atOnce && (f.downgrade || f.noBackup || f.onFailure != ""):
+		return misused("--allow-downgrade, --no-backup and --on-failure cannot be combined with --at-once, which does not check, copy or revert anything", "leave them out")
+	case !f.atOnce:
+		f.Operation = &cluster.Operation{Spec: v1alpha1.OnecloudOperationSpec{Cloud: f.name, Action: v1alpha1.ActionUpdate, Requester: requester(),
+			OnFailure: v1alpha1.OnFailure(f.onFailure), Update: &v1alpha1.UpdateParameters{AllowDowngrade: f.downgrade, NoBackup: f.noBackup}}}
+	}
+	return f.within(c.Context(), f.timeout, func(ctx context.Context, k client.WithWatch) error {
+		return a.updateCloud(ctx, k, &f.cloudFlags, f.Update)
+	})
 }
 
 // checkVersion rejects a mistyped --version, and an empty one, which an unset variable of a script leaves.
