@@ -133,6 +133,15 @@ func (in Input) elsewhere(c component.Resolved, name string) bool {
 	return false
 }
 
+// chosen reports whether users have set an option that all services share.
+func (in Input) chosen(option string) bool {
+	return slices.ContainsFunc(in.Order, func(name string) bool {
+		c := in.Cluster.Components[name]
+		_, shared := in.stored(c)
+		return c.Enabled && c.OptionsRecord() != "" && shared[option] != nil
+	})
+}
+
 func storedName(table options.Table, key string) string { return cmp.Or(table[key].Stored, key) }
 
 func unstore(service, name string) work {

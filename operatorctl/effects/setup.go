@@ -5,7 +5,6 @@ package effects
 import (
 	"context"
 	"fmt"
-	"maps"
 	"slices"
 	"time"
 
@@ -34,7 +33,7 @@ type task struct {
 
 // tasks are the tasks by their names in Component.Setup.
 var tasks = map[string]task{
-	"common-config":       {version: 1, wants: consoleAddress, do: asAdmin(commonConfig)},
+	"common-config":       {version: addressVersion, wants: consoleAddress, do: asAdmin(commonConfig)},
 	"console-login":       {version: 1, Effect: Effect{Once: true}, do: asAdmin(consoleLogin)},
 	"standard-policies":   {version: 1, Effect: Effect{Once: true, Aside: true, Within: time.Minute}, do: asAdmin(standardPolicies)},
 	"region-topology":     {version: 1, do: withCatalog(regionTopology)},
@@ -49,22 +48,34 @@ var tasks = map[string]task{
 	"monitor-stack": {version: 1, asks: []string{"kubeserver"}, wants: monitorStackWanted, do: asAdmin(installMonitorStack)},
 }
 
-// commonConfig stores the address of the console for all services. It keeps another one, which users may set in the console, in a ConfigMap or before an
-// adoption, until the address of the cloud changes; one in a ConfigMap always.
+// addressVersion is the version of the task that stores the address of the console.
+const addressVersion = 1
+
+// commonConfig stores the address of the console for all services. Another one that users have set since then in the console lasts, and one in a ConfigMap
+// always. Without a record, the stored one may be that of the cloud in a backup, so it is replaced, and an event keeps it.
 func commonConfig(ctx context.Context, s session, in Input) (bool, error) {
+	wanted := consoleAddress(in)
 	stored, err := s.id.GetServiceConfig(ctx, commonService)
-	address, _ := stored["default"]["api_server"].(string)
-	was := in.Recorded["setup/common-config"]
-	moved := was != "" && was != in.hash("setup", "common-config", 1, consoleAddress(in))
-	chosen := slices.ContainsFunc(slices.Collect(maps.Values(in.Values)), func(v map[string]any) bool { return v["api_server"] != nil })
-	if err != nil || in.Cluster.LoadBalancer == "" || chosen || address != "" && !moved {
+	if err != nil || in.Cluster.LoadBalancer == "" || in.chosen(addressOption) {
 		return false, err
 	}
-	return s.id.EnsureServiceConfig(ctx, commonService, consoleAddress(in))
+	before, _ := stored["default"][addressOption].(string)
+	was := in.Recorded["setup/common-config"]
+	if was != "" && before != "" && was != in.hash("setup", "common-config", addressVersion, map[string]any{addressOption: before}) {
+		return false, nil
+	}
+	changed, err := s.id.EnsureServiceConfig(ctx, commonService, wanted)
+	if changed && was == "" && before != "" {
+		s.Notify(Notice{Component: identityName, Reason: "AddressReplaced", Text: fmt.Sprintf("option %s was %s, and is %s now", addressOption, before, wanted[addressOption])})
+	}
+	return changed, err
 }
 
+// addressOption is the shared option with the address of the console in links.
+const addressOption = "api_server"
+
 func consoleAddress(in Input) map[string]any {
-	return map[string]any{"api_server": "https://" + in.Cluster.PublicHost("web")}
+	return map[string]any{addressOption: "https://" + in.Cluster.PublicHost("web")}
 }
 
 // consoleLogin lets the administrator log in at the console (docs/decisions/0003-console-login.md). In an adopted cloud this is a change that nobody expects.

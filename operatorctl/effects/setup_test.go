@@ -12,19 +12,21 @@ import (
 	"yunion.io/x/ocadm/operatorctl/component"
 )
 
-// What users set for the console lasts: the audit does not reset it, nor does an adoption.
+// What users set for the console lasts: neither the audit nor a new address of the cloud resets it. The address in a restored database does not last.
 func TestAddressOfTheConsole(t *testing.T) {
 	const own, ours, before = "https://cloud.example.com", "https://10.0.0.1", "https://10.0.0.9"
 	for _, c := range []struct {
 		name, stored, recorded, chosen, want string
 	}{
 		{"a new cloud", "", "", "", ours},
-		{"an adopted cloud", own, "", "", own},
+		{"an adopted or restored cloud", before, "", "", ours},
 		{"the audit", ours, ours, "", ours},
 		{"it was lost", "", ours, "", ours},
 		{"set in the console", own, ours, "", own},
 		{"the cloud has moved", before, before, "", ours},
+		{"set in the console, and the cloud has moved", own, before, "", own},
 		{"set in a ConfigMap", own, before, own, own},
+		{"set in a ConfigMap before an adoption", own, "", own, own},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			stored := map[string]any{"platform_name": "x"}
@@ -48,9 +50,16 @@ func TestAddressOfTheConsole(t *testing.T) {
 				in.Recorded = map[string]string{"setup/common-config": at(c.recorded).setup(component.Resolved{}, "common-config").Hash}
 			}
 			if c.chosen != "" {
+				region := component.Component{Name: "region", Config: &component.Config{}, Account: &component.Account{}, Endpoints: []component.Endpoint{{Service: "compute_v2"}}}
+				in.Order, in.Cluster.Components = []string{"region"}, map[string]component.Resolved{"region": {Component: region, Enabled: true}}
 				in.Values["region"] = map[string]any{"api_server": c.chosen}
+				in.Options = in.Values
 			}
-			changed, err := tasks["common-config"].do(t.Context(), Clients{Identity: s.Identity}, in)
+			events := 0
+			changed, err := tasks["common-config"].do(t.Context(), Clients{Identity: s.Identity, Notify: func(Notice) { events++ }}, in)
+			if events == 1 != (c.recorded == "" && c.stored != "" && changed) {
+				t.Errorf("%d events", events)
+			}
 			if err != nil || stored["api_server"] != c.want || changed != (c.stored != c.want) {
 				t.Errorf("stored %v, want %s; changed %v, %v", stored["api_server"], c.want, changed, err)
 			}
