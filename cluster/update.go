@@ -13,6 +13,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -22,7 +23,9 @@ import (
 	"yunion.io/x/ocadm/internal/images"
 	"yunion.io/x/ocadm/internal/kube"
 	"yunion.io/x/ocadm/internal/lists"
+	"yunion.io/x/ocadm/internal/version"
 	"yunion.io/x/ocadm/internal/wait"
+	"yunion.io/x/ocadm/operatorctl/status"
 )
 
 // Update is a change of a cloud. Empty fields change nothing.
@@ -141,14 +144,23 @@ func (u Update) operator(ctx context.Context, c client.WithWatch) ([]string, err
 		return nil, err
 	}
 	err = kube.WaitStarted(ctx, c, d, func(why string) { u.Report("operator", why) })
-	if errors.Is(err, context.DeadlineExceeded) {
-		remedy := fmt.Sprintf("kubectl -n %s describe pods -l app=%s", key.Namespace, OperatorName)
-		if was.Image != image { // its registry may have changed, too
-			remedy += "; to go back: ocadm cluster update --operator-only --operator-image " + was.Image
-		}
-		return changes, finding.New("OCA-7001", "The operator did not become ready in time; the cloud was not changed", wait.Why(err), remedy).Wrap(err)
+	return changes, notStarted(err, key.Namespace, was.Image, image)
+}
+
+// notStarted returns a finding if the new image of the operator did not start in time. If the image is this program's, the remedy is how to provide it.
+func notStarted(err error, namespace, was, image string) error {
+	missing := lists.Filter(finding.Of(err), func(f finding.Finding) bool { return f.Code == "OCA-4175" })
+	if len(missing) == 0 && !errors.Is(err, context.DeadlineExceeded) {
+		return err
 	}
-	return changes, err
+	remedy := fmt.Sprintf("kubectl -n %s describe pods -l app=%s", namespace, OperatorName)
+	if len(missing) > 0 && images.Split(image).Tag == version.Version {
+		remedy = missing[0].Remedy
+	}
+	if was != image { // its registry may have changed, too
+		remedy += "; to go back: ocadm cluster update --operator-only --operator-image " + was
+	}
+	return finding.New("OCA-7001", "The operator did not become ready in time; the cloud was not changed", wait.Why(err), remedy).Wrap(err)
 }
 
 func (u Update) setOperator(ctx context.Context, c client.WithWatch, d *appsv1.Deployment, image string) ([]string, error) {
@@ -239,10 +251,14 @@ func (u Update) patch(live *unstructured.Unstructured, newOperator bool) (map[st
 	return out, lines
 }
 
-// updateAvailable reports whether the operator has changes that wait for an update.
+// updateAvailable reports whether the operator has changes that wait for an update. During a pause it may have, and the update is refused for the pause.
 func updateAvailable(live *unstructured.Unstructured) bool {
 	cr, err := typed(live)
-	return err == nil && meta.IsStatusConditionTrue(cr.Status.Conditions, v1alpha1.ConditionUpdateAvailable)
+	if err != nil {
+		return false
+	}
+	is := meta.FindStatusCondition(cr.Status.Conditions, v1alpha1.ConditionUpdateAvailable)
+	return is != nil && (is.Status == metav1.ConditionTrue || is.Reason == status.ReasonPaused)
 }
 
 // unpin removes the tags that the autoupdate service leaves. They would keep the host agents at an older version.

@@ -5,6 +5,7 @@ package identity
 import (
 	"context"
 	"crypto/tls"
+	"encoding/json"
 	"encoding/pem"
 	"errors"
 	"fmt"
@@ -148,8 +149,7 @@ func TestErrors(t *testing.T) {
 			`unauthorized getTokenV3: project "dev": [auth] user not in project`, is{unauthorized: true}},
 		{"no password", 401, `{"class":"UnauthorizedError","details":"unauthorized Authenticate: get newest password object: sql: no rows in result set"}`,
 			"UnauthorizedError", "unauthorized Authenticate: get newest password object: sql: no rows in result set", is{unauthorized: true}},
-		{"no database", 401, `{"class":"UnauthorizedError","details":"unauthorized UserManager.FetchUserExtended: query: connection refused"}`, ClassUnavailable,
-			"unauthorized UserManager.FetchUserExtended: query: connection refused", is{unavailable: true}},
+		{"no token", 401, `{"class":"UnauthorizedError","details":"InvalidToken"}`, "UnauthorizedError", "InvalidToken", is{unauthorized: true}},
 		{"empty", 500, ``, "", "Internal Server Error", is{unavailable: true}},
 		{"echo", 400, `{"class":"X","details":"the request was ` + secret + `, token-1"}`, "X", "the request was ***, ***", is{}},
 		{"long", 400, `{"details":"` + strings.Repeat("x", 1000) + `"}`, "", strings.Repeat("x", maxTitle) + "...", is{}},
@@ -174,6 +174,27 @@ func TestErrors(t *testing.T) {
 			}
 			noSecret(t, err)
 		})
+	}
+}
+
+// The identity service refuses a login in the same way for the account and for its own database. Only the former is a reason for advice about the account.
+func TestRefusedLogin(t *testing.T) {
+	for title, refused := range map[string]bool{
+		`unauthorized getTokenV3: project "dev": [auth] user not in project`:            true,
+		"unauthorized Authenticate: get newest password object: sql: no rows in result": true,
+		"unauthorized Authenticate: UserExpired":                                        true,
+		"unauthorized UserManager.FetchUserExtended: query: connection refused":         false,
+	} {
+		f := newFake(t)
+		f.intercept = func(w http.ResponseWriter, _ *http.Request, _ record) bool {
+			w.WriteHeader(http.StatusUnauthorized)
+			_ = json.NewEncoder(w).Encode(map[string]string{"class": "UnauthorizedError", "details": title})
+			return true
+		}
+		err := f.client().CheckLogin(t.Context(), "sysadmin", secret, "system")
+		if IsLoginRefused(err, "sysadmin") != refused || IsUnauthorized(err) != refused || IsUnavailable(err) == refused {
+			t.Errorf("%s: %v", title, err)
+		}
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -97,6 +98,20 @@ func isStatus(err error, status int) bool {
 
 func opLogin(user string) string { return fmt.Sprintf("logging in as %q", user) }
 
+// ofAccount are the parts of a message that show that a login is refused because of the account: it lacks a role or a password, or has expired. The identity
+// service refuses every login with the same status and class while it cannot read its database.
+var ofAccount = []string{"[auth]", "sql: no rows", "UserExpired"}
+
+// ofLogin marks the error of a login as that of an unavailable service if the reason is not the account.
+func ofLogin(err error) error {
+	e, ok := errors.AsType[*Error](err)
+	if ok && e.Status == http.StatusUnauthorized && e.Class == "UnauthorizedError" &&
+		!slices.ContainsFunc(ofAccount, func(s string) bool { return strings.Contains(e.Title, s) }) {
+		e.Class = ClassUnavailable
+	}
+	return err
+}
+
 const maxTitle = 300
 
 // statusError parses the services' error body: {"error":{"code","class","details"}}, or the same without "error".
@@ -127,12 +142,7 @@ func statusError(r request, status int, body []byte, secrets []string) *Error {
 	if len(text) > maxTitle {
 		text = strings.ToValidUTF8(text[:maxTitle], "") + "..."
 	}
-	class := redact(cmp.Or(d.Class, d.Title), secrets)
-	// The identity service refuses every login while it cannot read its database. A reason in the account has "[auth]" or is a missing record.
-	if status == http.StatusUnauthorized && class == "UnauthorizedError" && !strings.Contains(text, "[auth]") && !strings.Contains(text, "sql: no rows") {
-		class = ClassUnavailable
-	}
-	return &Error{Status: status, Class: class, Title: text, Op: r.op, URL: r.url}
+	return &Error{Status: status, Class: redact(cmp.Or(d.Class, d.Title), secrets), Title: text, Op: r.op, URL: r.url}
 }
 
 func transportError(r request, err error, secrets []string) *Error {

@@ -89,7 +89,7 @@ func (c *Client) login(ctx context.Context, user, password, project string) (*to
 	var answer tokenAnswer
 	header, err := c.send(ctx, r, "", &answer)
 	if err != nil {
-		return nil, err
+		return nil, ofLogin(err)
 	}
 	t := &token{id: header.Get("X-Subject-Token"), issued: c.o.Now(), expires: answer.Token.ExpiresAt, user: answer.Token.User, project: answer.Token.Project}
 	if t.id == "" {

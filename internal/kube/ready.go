@@ -198,7 +198,7 @@ func Stuck(p *corev1.Pod) bool {
 func NoImage(p *corev1.Pod) error {
 	for _, c := range p.Status.ContainerStatuses {
 		w := c.State.Waiting
-		if w == nil || !strings.Contains(w.Reason, "Image") {
+		if w == nil || !slices.Contains([]string{"ErrImagePull", "ImagePullBackOff", "ErrImageNeverPull"}, w.Reason) {
 			continue
 		}
 		image := p.Spec.Containers[0].Image

@@ -50,7 +50,7 @@ func WaitReady(ctx context.Context, c client.WithWatch, obj client.Object, repor
 const startLimit = 3 * time.Minute
 
 // errStuck is the reason why WaitStarted gives up. Like the end of the time, it is a context.DeadlineExceeded.
-var errStuck = stuckError("giving up: the pod has not been able to start for " + startLimit.String())
+var errStuck = stuckError(fmt.Sprintf("giving up: the pod has not been able to start for %.0f minutes", startLimit.Minutes()))
 
 type stuckError string
 

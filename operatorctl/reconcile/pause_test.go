@@ -109,6 +109,9 @@ func TestConditionsOfPausedCloud(t *testing.T) {
 	available := func() metav1.ConditionStatus {
 		return meta.FindStatusCondition(b.cloud().Status.Conditions, v1alpha1.ConditionUpdateAvailable).Status
 	}
+	if meta.FindStatusCondition(b.cloud().Status.Conditions, v1alpha1.ConditionHighlyAvailable) != nil {
+		t.Error("a cloud of one copy has a condition for two")
+	}
 	if is := available(); is != metav1.ConditionUnknown { // nothing is rendered that could differ
 		t.Error(is)
 	}

@@ -186,13 +186,13 @@ func (c *Cloud) Deleting(message string) {
 	c.set(v1alpha1.ConditionDegraded, false, ReasonDeleting, "") // its components are no longer watched, and a blocked deletion goes on
 }
 
-// Paused reports a pause. What is not evaluated during it becomes unknown.
+// Paused reports a pause. What is not evaluated during it becomes unknown; the message stays, so that no event repeats it afterwards.
 func (c *Cloud) Paused() {
 	c.ObservedGeneration = c.meta.Generation
 	c.set(v1alpha1.ConditionProgressing, false, ReasonPaused, "paused by annotation "+v1alpha1.AnnotationPaused)
 	for _, kind := range []string{v1alpha1.ConditionHighlyAvailable, v1alpha1.ConditionUpdateAvailable} {
-		if meta.FindStatusCondition(c.before, kind) != nil {
-			c.setInFull(kind, metav1.ConditionUnknown, ReasonPaused, "")
+		if was := meta.FindStatusCondition(c.before, kind); was != nil {
+			c.setInFull(kind, metav1.ConditionUnknown, ReasonPaused, was.Message)
 		}
 	}
 }
