@@ -80,7 +80,8 @@ func Await(ctx context.Context, k client.Client, name string, f finding.Finding,
 		case !there:
 			f.Cause = "its pod was deleted"
 		case p.Status.Phase == corev1.PodFailed:
-			f.Cause = strings.TrimSpace("its pod failed " + p.Status.Reason + " " + p.Status.Message)
+			first, _, _ := strings.Cut(strings.TrimSpace(said), "\n")
+			f.Cause = cmp.Or(first, strings.TrimSpace("its pod failed "+p.Status.Reason+" "+p.Status.Message))
 		case !stuck.IsZero() && time.Since(stuck) >= startLimit:
 			f.Cause, lacks = "its pod does not start: "+kube.PodTrouble(&p), kube.NoImage(&p)
 		}

@@ -63,7 +63,8 @@ func TestAwait(t *testing.T) {
 		"its image is there again": {waits("ErrImagePull"), ended(corev1.PodSucceeded, "done"), 30 * time.Second, "", "", 0},
 		"it does not recover":      {waits("CreateContainerError"), waits("CreateContainerError"), time.Minute, "does not start: container : CreateContainerError: reserved", "OCA-4172", 0},
 		"there is no image":        {waits("ErrImagePull"), waits("ImagePullBackOff"), time.Minute, "ImagePullBackOff: reserved", "OCA-4175", 0},
-		"its program fails":        {ended(corev1.PodFailed, "no systemd\nhere"), ended(corev1.PodFailed, ""), 0, "It failed: its pod failed", "OCA-4172", 2},
+		"its program fails":        {ended(corev1.PodFailed, "no systemd\nhere"), ended(corev1.PodFailed, ""), 0, "It failed: no systemd", "OCA-4172", 2},
+		"its program says nothing": {ended(corev1.PodFailed, ""), ended(corev1.PodFailed, ""), 0, "It failed: its pod failed", "OCA-4172", 0},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			p := New("test", "example.org/ocadm:v1", "node2", time.Minute)
