@@ -115,6 +115,9 @@ func changesOptions(a *app, c *cobra.Command, parse func(c *cobra.Command, arg s
 			if err != nil {
 				return err
 			}
+			if _, twice := values[key]; twice {
+				return misused(fmt.Sprintf("option %s is given twice", key), "give each option once")
+			}
 			values[key] = value
 		}
 		return f.withCloud(c, func(ctx context.Context, k client.WithWatch) error {
