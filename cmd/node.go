@@ -11,7 +11,6 @@ import (
 
 	"yunion.io/x/ocadm/cluster"
 	"yunion.io/x/ocadm/internal/lists"
-	"yunion.io/x/ocadm/internal/ui"
 )
 
 // newNode groups the commands that work on nodes.
@@ -86,7 +85,7 @@ func newNodeRole(a *app, name, role string, on bool, short string) *cobra.Comman
 		c.Long += " On each node, first run:\n\n  ocadm join phase compute --enable-host-agent\n\nIt prepares the programs and kernel settings that the agents need."
 	case role == cluster.RoleHost:
 		c.Long += "\n\nThe pods of the host agent and of Open vSwitch stop there. The address of a compute node is usually on a bridge of Open vSwitch, so the\n" +
-			"node can lose its network. Virtual machines keep running, but nothing manages them: move them first. On a terminal, it asks for confirmation."
+			"node can lose its network. Virtual machines keep running, but nothing manages them: move them first. It asks for confirmation."
 		addYes(c.Flags(), &yes)
 	}
 	addKubeconfig(c.Flags(), &kubeconfig)
@@ -96,7 +95,7 @@ func newNodeRole(a *app, name, role string, on bool, short string) *cobra.Comman
 	return c
 }
 
-// confirmLeaving explains what compute nodes lose without their host agent and, on a terminal, asks. Scripts are not asked.
+// confirmLeaving explains what compute nodes lose without their host agent, and asks.
 func confirmLeaving(ctx context.Context, a *app, kubeconfig string, nodes []string, yes bool) error {
 	var leaving []string
 	err := withKube(ctx, kubeconfig, func(ctx context.Context, k client.WithWatch) (err error) {
@@ -106,7 +105,7 @@ func confirmLeaving(ctx context.Context, a *app, kubeconfig string, nodes []stri
 	if err != nil {
 		return err
 	}
-	return warnLeaving(ctx, a, leaving, yes || !ui.IsTerminal(a.In))
+	return warnLeaving(ctx, a, leaving, yes)
 }
 
 // warnLeaving names the nodes that lose their host agent and, unless that is accepted, asks.
