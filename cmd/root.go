@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -190,11 +191,32 @@ func flagError(c *cobra.Command, err error) error {
 // arguments makes errors about positional arguments usage errors.
 func arguments(check cobra.PositionalArgs) cobra.PositionalArgs {
 	return func(c *cobra.Command, args []string) error {
-		if err := check(c, args); err != nil {
+		err := check(c, args)
+		if err == nil && !c.DisableFlagParsing {
+			err = empty(c, args)
+		}
+		if err != nil {
 			return finding.Errorf("OCA-0401", wrongUsage, c.UseLine(), "%w", err)
 		}
 		return nil
 	}
+}
+
+// empty returns an error for an empty argument, and for an empty flag that has a default: the variable of a script may be unset. Arguments after -- belong to
+// another program. The usage of a flag says so if it may be empty.
+func empty(c *cobra.Command, args []string) (err error) {
+	if dash := c.ArgsLenAtDash(); dash >= 0 {
+		args = args[:dash]
+	}
+	if slices.Contains(args, "") {
+		err = errors.New("an argument is empty")
+	}
+	c.Flags().Visit(func(f *pflag.Flag) {
+		if f.Value.Type() == "string" && f.Value.String() == "" && f.DefValue != "" && !strings.Contains(f.Usage, "empty") {
+			err = fmt.Errorf("--%s is empty; its default is %s", f.Name, f.DefValue)
+		}
+	})
+	return err
 }
 
 // usageError converts cobra's own errors to findings. Cobra has no types for them.
