@@ -100,10 +100,10 @@ func statusTable(p *page, s cluster.Status, now time.Time) {
 			p.line("%s%s", fact.title, fact.text)
 		}
 	}
-	p.line("")
 	if len(s.Components) == 0 {
 		return
 	}
+	p.line("")
 	table(p, []string{"COMPONENT", "STATE", "VERSION", "SINCE", "WHY"}, s.Components, func(c v1alpha1.ComponentStatus) []string {
 		since := ""
 		if !c.Since.IsZero() {
