@@ -17,6 +17,7 @@ import (
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/internal/backup"
 	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/internal/mysql"
 	"yunion.io/x/ocadm/internal/workflow"
 	"yunion.io/x/ocadm/operatorctl/archive"
@@ -70,12 +71,12 @@ func (m MoveDatabase) Apply(ctx context.Context, c client.WithWatch) (Moved, err
 	if err != nil {
 		return x.out, err
 	}
-	question := fmt.Sprintf("This stops cloud %s, copies %d databases (about %d MiB) from %s to %s, and starts it there", m.Key, len(x.databases), size>>20,
+	question := fmt.Sprintf("This stops cloud %s, copies %s (about %d MiB) from %s to %s, and starts it there", m.Key, lists.Counted(len(x.databases), "database"), size>>20,
 		x.out.From, x.out.To)
 	if have, err := backup.Databases(ctx, x.target); err != nil {
 		return x.out, databaseFinding(err)
 	} else if len(have) > 0 {
-		question += fmt.Sprintf("; it replaces the %d databases that the cloud has there", len(have))
+		question += "; it replaces the " + lists.Counted(len(have), "database") + " that the cloud has there"
 	}
 	if err := m.Confirm(question); err != nil {
 		return x.out, err

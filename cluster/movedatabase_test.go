@@ -84,7 +84,7 @@ func TestMoveReplaces(t *testing.T) {
 		var asked string
 		no := errors.New("no")
 		m := MoveDatabase{Key: client.ObjectKeyFromObject(cloud), To: target, Confirm: func(question string) error { asked = question; return no }}
-		if _, err := m.Apply(t.Context(), c); !errors.Is(err, no) || strings.Contains(asked, "; it replaces the 1 databases") != replaces {
+		if _, err := m.Apply(t.Context(), c); !errors.Is(err, no) || strings.Contains(asked, "; it replaces the 1 database ") != replaces {
 			t.Errorf("%v: %q", err, asked)
 		}
 		a, err := openDatabases(t.Context(), c, cloud, target, "u")

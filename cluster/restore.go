@@ -19,6 +19,7 @@ import (
 	"yunion.io/x/ocadm/internal/backup"
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/internal/kube"
+	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/internal/mysql"
 	"yunion.io/x/ocadm/internal/mysql/dump"
 	"yunion.io/x/ocadm/internal/version"
@@ -270,7 +271,7 @@ func (r Restore) overwrites(ctx context.Context, a *mysql.Admin, contents backup
 	if backup.Agrees(contents.Manifest.Data, present) {
 		return nil // an earlier run has restored them
 	}
-	return r.Confirm(fmt.Sprintf("This replaces %d databases of the cloud on %s with those from %s", len(have), host, contents.Header.Time.Format(time.RFC3339)))
+	return r.Confirm(fmt.Sprintf("This replaces %s of the cloud on %s with the backup from %s", lists.Counted(len(have), "database"), host, contents.Header.Time.Format(time.RFC3339)))
 }
 
 // twin refuses a second cloud on the databases of a running one, whatever the address of their server. A server that does not answer may be the same one,

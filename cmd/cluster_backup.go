@@ -16,6 +16,7 @@ import (
 	"yunion.io/x/ocadm/cluster"
 	"yunion.io/x/ocadm/internal/backup"
 	"yunion.io/x/ocadm/internal/etcd/snapshot"
+	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/internal/ui"
 	"yunion.io/x/ocadm/operatorctl/catalog"
 )
@@ -275,8 +276,9 @@ func newBackupVerify(a *app) *cobra.Command {
 					if restore {
 						how = "restored into scratch databases; every table matches"
 					}
-					p.line("%s: %s\ncloud %s/%s at %s of %s, %d tables, %d rows, %d objects, %d images", v.Name, how, v.Cloud.Namespace, v.Cloud.Name, v.Version,
-						v.Time.Format(time.RFC3339), v.Tables, v.Rows, len(v.Objects), len(v.Images))
+					p.line("%s: %s\ncloud %s/%s at %s of %s, %s, %s, %s, %s", v.Name, how, v.Cloud.Namespace, v.Cloud.Name, v.Version,
+						v.Time.Format(time.RFC3339), lists.Counted(v.Tables, "table"), lists.Counted(v.Rows, "row"), lists.Counted(len(v.Objects), "object"),
+						lists.Counted(len(v.Images), "image"))
 				})
 			}
 			if restore {

@@ -10,6 +10,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"yunion.io/x/ocadm/cluster"
+	"yunion.io/x/ocadm/internal/lists"
 )
 
 func newClusterStop(a *app) *cobra.Command {
@@ -103,7 +104,8 @@ func newClusterMoveDatabase(a *app) *cobra.Command {
 				}
 				return a.print(f.output, done, func(p *page) {
 					if done.Changed {
-						p.line("%d tables with %d rows moved from %s to %s in %.0f s; the old databases were kept", done.Tables, done.Rows, done.From, done.To, done.Seconds)
+						p.line("%s with %s moved from %s to %s in %.0f s; the old databases were kept", lists.Counted(done.Tables, "table"), lists.Counted(done.Rows, "row"),
+							done.From, done.To, done.Seconds)
 					} else {
 						p.line("the databases are already on %s", done.To)
 					}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 
+	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/internal/mysql/dump"
 )
 
@@ -26,7 +27,7 @@ func onTables(w Watcher) func(dump.Progress) {
 	return func(p dump.Progress) {
 		if p.Nth != nth {
 			nth = p.Nth
-			w.Info("database %s, %d of %d: %d tables", p.Database, p.Nth, p.Of, p.Tables)
+			w.Info("database %s, %d of %d: %s", p.Database, p.Nth, p.Of, lists.Counted(p.Tables, "table"))
 		}
 		w.Progress(p.Done, p.Total, inBytes)
 	}
