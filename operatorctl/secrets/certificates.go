@@ -222,7 +222,8 @@ func (p Plan) Apply() (Certificates, error) {
 		data[etcdFile(role, "-ca.crt")] = ca.trust
 		etcdHash[role] = data[l.certKey]
 		if role == "client" {
-			out.EtcdClient = identity.Certificate{PEM: string(data[l.certKey]), KeyPEM: string(data[l.keyKey]), CAPEM: string(ca.trust)}
+			// The identity service takes no second CA, and its clients do not verify etcd.
+			out.EtcdClient = identity.Certificate{PEM: string(data[l.certKey]), KeyPEM: string(data[l.keyKey]), CAPEM: string(ca.pair.CertPEM())}
 		}
 		out.Secrets = append(out.Secrets, Secret{l.secret, data})
 	}

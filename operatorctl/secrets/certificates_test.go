@@ -53,6 +53,30 @@ func TestServiceCertificateFollowsThatOfEtcd(t *testing.T) {
 	}
 }
 
+// The identity service takes a chain with a certificate, not a list of CAs: while the CA is replaced, only the one that signs.
+func TestCAOfEtcdsClientsIsOne(t *testing.T) {
+	w := Wanted{Cluster: "default", Namespace: "onecloud", Names: []string{"service"}, Now: b0, Served: map[string]string{}}
+	found := map[string]*corev1.Secret{}
+	for step := range 5 {
+		p, err := w.Plan(found)
+		require.NoError(t, err)
+		c, err := p.Apply()
+		require.NoError(t, err)
+		for _, s := range c.Secrets {
+			found[s.Name] = &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: s.Name}, Data: s.Data}
+		}
+		cas, err := pki.ParseCerts([]byte(c.EtcdClient.CAPEM))
+		require.NoError(t, err)
+		client, err := pki.ParseCerts([]byte(c.EtcdClient.PEM))
+		require.NoError(t, err)
+		if len(cas) != 1 || !pki.SignedBy(client[0], cas[0]) {
+			t.Errorf("step %d, %q: %d CAs", step, c.Status.Message, len(cas))
+		}
+		w.Served = c.Trust // all pods have followed
+		w.Now = b0.Add(7 * 365 * 24 * time.Hour)
+	}
+}
+
 // Supplied certificates come and go without a change of etcd's. When etcd's client certificate is renewed, the pods restart all the same, and not before.
 func TestSuppliedCertificateAndThoseOfEtcd(t *testing.T) {
 	w := Wanted{Cluster: "default", Namespace: "onecloud", Names: []string{"default-keystone.onecloud.svc"}, Now: b0}

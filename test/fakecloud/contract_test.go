@@ -133,13 +133,16 @@ func TestContract(t *testing.T) {
 			break
 		}
 	}
-	for i, name := range []string{"one", "two"} {
+	other, err := pki.NewCA(time.Now(), "other", nil)
+	require.NoError(t, err)
+	one := string(cloud.CA.CertPEM())
+	for name, cas := range map[string]string{"cert-one": one, "cert-two": one, "two-cas": one + string(other.CertPEM())} {
 		pair, err := pki.Issue(cloud.CA, pki.Request{CommonName: name, NotBefore: time.Now(), Usage: pki.Client, Small: true})
 		require.NoError(t, err)
 		key, err := pair.KeyPEM()
 		require.NoError(t, err)
-		c.saved[[]string{"cert-one", "cert-two"}[i]] = encoded("servicecertificate", map[string]any{
-			"name": "etcd-" + name, "certificate": string(pair.CertPEM()), "private_key": string(key), "ca_certificate": string(cloud.CA.CertPEM()),
+		c.saved[name] = encoded("servicecertificate", map[string]any{
+			"name": "etcd-" + name, "certificate": string(pair.CertPEM()), "private_key": string(key), "ca_certificate": cas,
 		})
 	}
 	c.check(t, catalogRows)
@@ -229,7 +232,8 @@ var catalogRows = []request{
 	{call: "POST keystone:/servicecertificates", body: `$cert-one$`, status: 409, refusal: "DuplicateNameError"},
 	{call: "POST keystone:/servicecertificates", body: `$cert-two$`, save: "two"},
 	{call: "POST keystone:/servicecertificates", body: `{"servicecertificate":{"name":"bad","certificate":"x","private_key":"y","ca_certificate":"z"}}`, status: 400, refusal: "InputParameterError"},
-	{call: "GET keystone:/servicecertificates/etcd-one", holds: []string{"servicecertificate.id=$one$"}},
+	{call: "POST keystone:/servicecertificates", body: `$two-cas$`, status: 400, refusal: "InputParameterError"},
+	{call: "GET keystone:/servicecertificates/etcd-cert-one", holds: []string{"servicecertificate.id=$one$"}},
 	{call: "GET keystone:/servicecertificates/nothing", status: 404, refusal: "ResourceNotFoundError"},
 	{call: "GET keystone:/servicecertificates?limit=2048", holds: []string{"total=2"}},
 	{call: "POST keystone:/endpoints", body: `{"endpoint":{"service_id":"etcd","region_id":"region0","interface":"internal","url":"https://a","enabled":true,"service_certificate":"$one$"}}`, save: "etcd"},

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"slices"
 
+	"yunion.io/x/ocadm/internal/pki"
 	"yunion.io/x/ocadm/test/fakecloud/rest"
 )
 
@@ -142,15 +143,21 @@ func (s *Server) catalog(ctx context.Context) ([]map[string]any, error) {
 	return catalog, nil
 }
 
-// checkCertificate rejects a certificate that no client could use.
+// checkCertificate rejects a certificate that no client could use, and two CAs of which the second has not signed the first.
 func checkCertificate(_ context.Context, r rest.Record) error {
 	pair, err := tls.X509KeyPair([]byte(r.Text("certificate")), []byte(r.Text("private_key")))
 	if err != nil {
 		return rest.BadInput("invalid certificate: %v", err)
 	}
+	chain, err := pki.ParseCerts([]byte(r.Text("ca_certificate")))
 	roots := x509.NewCertPool()
-	if !roots.AppendCertsFromPEM([]byte(r.Text("ca_certificate"))) {
-		return rest.BadInput("invalid ca_certificate")
+	for i, ca := range chain {
+		if roots.AddCert(ca); i > 0 && err == nil {
+			err = chain[i-1].CheckSignatureFrom(ca) // it takes a chain, not a list
+		}
+	}
+	if err != nil {
+		return rest.BadInput("invalid ca_certificate: %v", err)
 	}
 	if _, err := pair.Leaf.Verify(x509.VerifyOptions{Roots: roots, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}); err != nil {
 		return rest.BadInput("the certificate is not the CA's: %v", err)
