@@ -132,7 +132,7 @@ func (of *resetting) confirm(ctx context.Context, a *app, h *host.Host) error {
 
 // finish removes ocadm's own records. The logs stay.
 func (of *resetting) finish(_ context.Context, a *app, h *host.Host, f runFlags) error {
-	if left, err := h.Files.Glob("/etc/kubernetes/manifests/*"); err == nil && len(f.run.SkipPhases) > 0 && len(left) > 0 {
+	if len(f.run.SkipPhases) > 0 && h.Files.Any("/etc/kubernetes/manifests/*") {
 		return nil // a partial reset still needs the records
 	}
 	left := h.Ledger.Created()
@@ -140,11 +140,7 @@ func (of *resetting) finish(_ context.Context, a *app, h *host.Host, f runFlags)
 		return nil // so does one that left files to restore
 	}
 	kept := len(left) > 0
-	known, err := h.Files.Glob(host.StateDir + "/backup/*")
-	if err != nil {
-		return err
-	}
-	known = append(known, journalFile, host.StateDir+"/backup")
+	known := append(h.Files.Glob(host.StateDir+"/backup/*"), journalFile, host.StateDir+"/backup")
 	if !kept { // the next run must know who owns the data that --keep left
 		known = append(known, host.LedgerFile, host.StateDir)
 	}
@@ -167,7 +163,7 @@ func (of *resetting) finish(_ context.Context, a *app, h *host.Host, f runFlags)
 	if !of.recorded {
 		text = "\nThis machine is not a node: ocadm has no record of changes to it. The logs are in %s.\n"
 	}
-	_, err = fmt.Fprintf(a.Err, text, logDir)
+	_, err := fmt.Fprintf(a.Err, text, logDir)
 	return err
 }
 

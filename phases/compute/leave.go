@@ -28,12 +28,8 @@ func Leaving(h *host.Host) []string {
 
 // virtualMachines returns the process IDs of running emulators.
 func virtualMachines(h *host.Host) []string {
-	found, err := h.Files.Glob("/proc/[0-9]*/cmdline")
-	if err != nil {
-		return nil
-	}
 	var out []string
-	for _, f := range found {
+	for _, f := range h.Files.Glob("/proc/[0-9]*/cmdline") {
 		raw, _ := h.Files.ReadFile(f) // a process that has ended does not count
 		program, _, _ := strings.Cut(string(raw), "\x00")
 		if strings.HasPrefix(path.Base(program), "qemu-system-") {

@@ -43,8 +43,7 @@ var checks = []func(context.Context, *host.Host) []finding.Finding{
 
 // isCompute reports whether a machine is a compute node. host.conf does not show that: host-deployer also creates it on controllers.
 func isCompute(files host.Files) bool {
-	agents, _ := files.Glob(podLogDir + "/*-host-?????_*") // the pattern is well-formed
-	return len(agents) > 0 || files.Exists(unitFile)
+	return files.Any(podLogDir+"/*-host-?????_*") || files.Exists(unitFile)
 }
 
 // Gather runs every check on this machine. A machine that is not a compute node gets a single finding.

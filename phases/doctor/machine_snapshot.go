@@ -75,16 +75,13 @@ func containerLog(h *host.Host, pod, container string) []string {
 // certificates returns the certificates that kubeadm made, and the kubelet's own. Those inside kubeconfig files are left out; kubeadm renews them together with these.
 func certificates(files host.Files) []why.Certificate {
 	var out []why.Certificate
-	for _, pattern := range []string{"/etc/kubernetes/pki/*.crt", "/etc/kubernetes/pki/etcd/*.crt", "/var/lib/kubelet/pki/kubelet-client-current.pem"} {
-		found, _ := files.Glob(pattern) // the pattern is well-formed
-		for _, file := range found {
-			raw, err := files.ReadFile(file)
-			if err != nil {
-				continue
-			}
-			if all, err := pki.ParseCerts(raw); err == nil { // the first is the leaf
-				out = append(out, why.Certificate{File: path.Clean(file), NotAfter: all[0].NotAfter.UTC()})
-			}
+	for _, file := range files.Glob("/etc/kubernetes/pki/*.crt", "/etc/kubernetes/pki/etcd/*.crt", "/var/lib/kubelet/pki/kubelet-client-current.pem") {
+		raw, err := files.ReadFile(file)
+		if err != nil {
+			continue
+		}
+		if all, err := pki.ParseCerts(raw); err == nil { // the first is the leaf
+			out = append(out, why.Certificate{File: path.Clean(file), NotAfter: all[0].NotAfter.UTC()})
 		}
 	}
 	slices.SortFunc(out, func(a, b why.Certificate) int { return strings.Compare(a.File, b.File) })

@@ -79,8 +79,7 @@ func Unreached(ctx context.Context, h *host.Host, waiting func(why string)) erro
 
 // otherCNI reports whether a container network is configured here although flannel does not run: it may be the pod network, or belong to a program such as podman.
 func otherCNI(files host.Files) bool {
-	flannel, err := files.Glob(flannelLogs)
-	return err == nil && len(flannel) == 0 && !files.Exists(owned.Conflist) && len(owned.CNIConfigs(files)) > 0
+	return !files.Any(flannelLogs) && !files.Exists(owned.Conflist) && len(owned.CNIConfigs(files)) > 0
 }
 
 // through returns why no TLS server answers at an address, or "" if one answers or refuses: packets then went both ways.

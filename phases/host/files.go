@@ -69,26 +69,20 @@ func (f Files) Exists(name string) bool {
 	return err == nil
 }
 
-// Glob returns the names that match a pattern, sorted.
-func (f Files) Glob(pattern string) ([]string, error) {
-	found, err := filepath.Glob(f.Path(pattern))
-	if err != nil {
-		return nil, err
-	}
+// Glob returns the names that match each of the patterns, sorted. A malformed pattern matches nothing.
+func (f Files) Glob(patterns ...string) (out []string) {
 	root := f.Path("/")
-	for i, n := range found {
-		found[i] = "/" + strings.TrimPrefix(strings.TrimPrefix(n, root), "/")
+	for _, p := range patterns {
+		found, _ := filepath.Glob(f.Path(p))
+		for _, n := range found {
+			out = append(out, "/"+strings.TrimPrefix(strings.TrimPrefix(n, root), "/"))
+		}
 	}
-	return found, nil
+	return out
 }
 
 // Any reports whether any file matches one of the patterns.
-func (f Files) Any(patterns ...string) bool {
-	return slices.ContainsFunc(patterns, func(p string) bool {
-		found, err := f.Glob(p)
-		return err == nil && len(found) > 0
-	})
-}
+func (f Files) Any(patterns ...string) bool { return len(f.Glob(patterns...)) > 0 }
 
 // Digest returns the SHA-256 of a file, "sha256:…".
 func (f Files) Digest(name string) (string, error) {

@@ -188,16 +188,8 @@ func NodeClientAt(h *host.Host, server string) (client.WithWatch, error) {
 func AdminClient(h *host.Host) (client.WithWatch, error) { return clientOf(h, AdminKubeconfig) }
 
 // AddressedFiles returns the files of kubeadm and the kubelet on this machine that may contain addresses of the control plane or the node.
-func AddressedFiles(h *host.Host) ([]string, error) {
-	out := []string{ConfigFile, KubeletFlagsFile, KubeletConfigFile}
-	for _, pattern := range []string{kubernetesDir + "/*.conf", manifestsDir + "/*.yaml", stoppedDir + "/*.yaml"} {
-		files, err := h.Files.Glob(pattern)
-		if err != nil {
-			return nil, err
-		}
-		out = append(out, files...)
-	}
-	return out, nil
+func AddressedFiles(h *host.Host) []string {
+	return append([]string{ConfigFile, KubeletFlagsFile, KubeletConfigFile}, h.Files.Glob(kubernetesDir+"/*.conf", manifestsDir+"/*.yaml", stoppedDir+"/*.yaml")...)
 }
 
 // NodeAddress returns the address that the kubelet of this machine registers; it is invalid if the kubelet chooses one itself.

@@ -222,10 +222,9 @@ func WriteAuthorities(h *host.Host, r workflow.Reporter, t Trust) error {
 }
 
 // KubeconfigsTodo lists this cluster's kubeconfigs on this machine that do not trust the right CAs.
-func KubeconfigsTodo(h *host.Host, t Trust) ([]string, error) {
-	files, err := h.Files.Glob(kubernetesDir + "/*.conf")
+func KubeconfigsTodo(h *host.Host, t Trust) []string {
 	var out []string
-	for _, f := range files {
+	for _, f := range h.Files.Glob(kubernetesDir + "/*.conf") {
 		cluster, _, lerr := loadKubeconfig(h, f)
 		if lerr != nil || len(cluster.CertificateAuthorityData) == 0 {
 			continue // not a kubeconfig, or it names a CA file
@@ -234,7 +233,7 @@ func KubeconfigsTodo(h *host.Host, t Trust) ([]string, error) {
 			out = append(out, f)
 		}
 	}
-	return out, err
+	return out
 }
 
 // shareOne reports whether two lists of certificates have one in common. A kubeconfig that shares none belongs to another cluster.
@@ -266,11 +265,7 @@ func trustAll(h *host.Host, file string) error {
 
 // WriteKubeconfigs updates the kubeconfigs that KubeconfigsTodo lists.
 func WriteKubeconfigs(h *host.Host, r workflow.Reporter, t Trust) error {
-	files, err := KubeconfigsTodo(h, t)
-	if err != nil {
-		return err
-	}
-	for _, f := range files {
+	for _, f := range KubeconfigsTodo(h, t) {
 		if err := trustFrom(h, f, t.Certs[ClusterAuthority]); err != nil {
 			return err
 		}
@@ -333,29 +328,23 @@ func Left(h *host.Host, going []byte) ([]string, error) {
 		return nil, fmt.Errorf("reading a certificate authority: %w", err)
 	}
 	var out []string
-	for _, pattern := range copies {
-		files, err := h.Files.Glob(pattern)
+	for _, f := range h.Files.Glob(copies...) {
+		raw, err := os.ReadFile(h.Files.Path(f))
 		if err != nil {
-			return nil, err
+			continue
 		}
-		for _, f := range files {
-			raw, err := os.ReadFile(h.Files.Path(f))
-			if err != nil {
-				continue
+		kc, err := clientcmd.Load(raw)
+		if err != nil {
+			continue
+		}
+		for _, u := range kc.AuthInfos {
+			data := u.ClientCertificateData
+			if len(data) == 0 && u.ClientCertificate != "" {
+				data, _ = h.Files.ReadFile(beside(path.Clean(f), u.ClientCertificate))
 			}
-			kc, err := clientcmd.Load(raw)
-			if err != nil {
-				continue
-			}
-			for _, u := range kc.AuthInfos {
-				data := u.ClientCertificateData
-				if len(data) == 0 && u.ClientCertificate != "" {
-					data, _ = h.Files.ReadFile(beside(path.Clean(f), u.ClientCertificate))
-				}
-				if cert, err := parseCertificate(data); err == nil && cert.CheckSignatureFrom(ca) == nil {
-					out = append(out, f)
-					break
-				}
+			if cert, err := parseCertificate(data); err == nil && cert.CheckSignatureFrom(ca) == nil {
+				out = append(out, f)
+				break
 			}
 		}
 	}

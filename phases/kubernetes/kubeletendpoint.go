@@ -98,11 +98,7 @@ func awaitVolumes(ctx context.Context, h *host.Host, r workflow.Reporter, least 
 
 // staticVolumes counts the volumes of the static pods, which the kubelet looks for first.
 func staticVolumes(h *host.Host) (n int) {
-	files, err := h.Files.Glob(manifestsDir + "/*.yaml")
-	if err != nil {
-		return 0
-	}
-	for _, f := range files {
+	for _, f := range h.Files.Glob(manifestsDir + "/*.yaml") {
 		if pod, err := readPod(h, f); err == nil {
 			n += len(pod.Spec.Volumes)
 		}

@@ -175,7 +175,7 @@ func TestChecksOnAFreshMachine(t *testing.T) {
 			}
 		}
 	}
-	if found, _ := h.Files.Glob("/*"); len(found) != 0 {
+	if found := h.Files.Glob("/*"); len(found) != 0 {
 		t.Errorf("looking made %v", found)
 	}
 }

@@ -182,12 +182,8 @@ func cleanupNode(ctx context.Context, h *host.Host, r workflow.Reporter) error {
 	if err := removePods(ctx, h, r); err != nil {
 		r.Info("not every pod could be removed through the container runtime: %v", err)
 	}
-	goes, err := owned.Files(h)
-	if err != nil {
-		return err
-	}
 	removed := map[string]int{}
-	for _, f := range goes {
+	for _, f := range owned.Files(h) {
 		if err := owned.Remove(h, f); err != nil {
 			return err
 		}
@@ -274,12 +270,8 @@ func undoInit(ctx context.Context, h *host.Host, r workflow.Reporter) error {
 
 // residue returns the paths and mounts of this node that are left.
 func residue(h *host.Host) ([]string, error) {
-	left, err := owned.Files(h)
-	if err != nil {
-		return nil, err
-	}
 	mounts, err := owned.Mounts(h)
-	return append(left, workflow.Lines("mount ", mounts)...), err
+	return append(owned.Files(h), workflow.Lines("mount ", mounts)...), err
 }
 
 func nothingLeft(h *host.Host) error {

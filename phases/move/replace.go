@@ -3,9 +3,9 @@
 package move
 
 import (
-	"slices"
 	"strings"
 
+	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/phases/depot"
 	"yunion.io/x/ocadm/phases/host"
 	"yunion.io/x/ocadm/phases/kubernetes"
@@ -65,18 +65,14 @@ func holds(text string, address string) bool {
 
 // changes returns the new content of the files on this machine with the former address: those of kubeadm and those that ocadm wrote.
 func changes(h *host.Host, from, to string) (host.FileSet, error) {
-	names, err := kubernetes.AddressedFiles(h)
-	if err != nil {
-		return nil, err
-	}
+	names := kubernetes.AddressedFiles(h)
 	for _, e := range h.Ledger.Created(host.KindFile) {
 		if !strings.HasPrefix(e.Name, host.StateDir+"/") && !strings.HasSuffix(e.Name, ".crt") { // except our own records
 			names = append(names, e.Name)
 		}
 	}
-	slices.Sort(names)
 	var out host.FileSet
-	for _, name := range slices.Compact(names) {
+	for _, name := range lists.Distinct(names) {
 		st, err := h.Files.Stat(name)
 		if err != nil || !st.Mode().IsRegular() || st.Size() > maxText {
 			continue // it no longer exists, or is not text

@@ -25,10 +25,7 @@ type Inventory struct {
 // InventoryOf returns the inventory. It changes nothing.
 func InventoryOf(ctx context.Context, h *host.Host) (Inventory, error) {
 	var inv Inventory
-	files, err := owned.Files(h)
-	if err != nil {
-		return inv, err
-	}
+	files := owned.Files(h)
 	data := dataDirs(h)
 	var others []string
 	if len(data) > 0 {

@@ -78,10 +78,7 @@ func dataDirs(h *host.Host) []string {
 		switch {
 		case noted && e.Op == host.Found && d != "/run/containerd", d == containerdData && keepsImages(h):
 		case d == "/run/containerd" && (len(others) > 0 || noted && e.Op == host.Found):
-			for _, name := range []string{"containerd.sock", "containerd.sock.ttrpc", "io.containerd.*"} {
-				found, _ := h.Files.Glob(path.Join(d, name)) // the pattern is valid
-				dirs = append(dirs, found...)
-			}
+			dirs = append(dirs, h.Files.Glob(d+"/containerd.sock", d+"/containerd.sock.ttrpc", d+"/io.containerd.*")...)
 		default:
 			dirs = append(dirs, d)
 		}
@@ -117,8 +114,7 @@ func runningNamespaces(h *host.Host) (out []string) {
 // shimArgs returns the command lines of shims, by process ID.
 func shimArgs(h *host.Host) map[string][]string {
 	out := map[string][]string{}
-	found, _ := h.Files.Glob("/proc/[0-9]*/cmdline") // the pattern is valid
-	for _, f := range found {
+	for _, f := range h.Files.Glob("/proc/[0-9]*/cmdline") {
 		raw, err := h.Files.ReadFile(f)
 		if args := strings.Split(string(raw), "\x00"); err == nil && path.Base(args[0]) == shim {
 			out[path.Base(path.Dir(f))] = args

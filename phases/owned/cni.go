@@ -27,14 +27,7 @@ const (
 
 // CNIConfigs returns the files from which containerd selects the pod network, by name. Source: go-cni opts.go, loadFromConfDir.
 func CNIConfigs(files host.Files) []string {
-	var out []string
-	for _, extension := range []string{"conf", "conflist", "json"} {
-		found, err := files.Glob(cniConfigDir + "/*." + extension)
-		if err != nil {
-			continue // the pattern is malformed
-		}
-		out = append(out, found...)
-	}
+	out := files.Glob(cniConfigDir+"/*.conf", cniConfigDir+"/*.conflist", cniConfigDir+"/*.json")
 	slices.Sort(out)
 	return out
 }

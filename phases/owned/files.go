@@ -87,48 +87,30 @@ const (
 var podLogs = regexp.MustCompile(`^[a-z0-9-]+_[a-z0-9.-]+_[0-9a-f-]{32,36}$`)
 
 // candidates returns the existing paths that have a name of a node's files.
-func candidates(h *host.Host, n Node) ([]string, error) {
+func candidates(h *host.Host, n Node) []string {
 	var out []string
 	for _, name := range names(n.ControlPlane) {
-		for _, pattern := range []string{name, host.Unfinished(name)} { // a half-written key counts as well
-			got, err := h.Files.Glob(pattern)
-			if err != nil {
-				return nil, fmt.Errorf("looking for files of Kubernetes on this machine: %w", err)
-			}
-			out = append(out, got...)
-		}
+		out = append(out, h.Files.Glob(name, host.Unfinished(name))...) // a half-written key counts as well
 	}
-	logs, err := h.Files.Glob(podLogsDir + "/*")
-	if err != nil {
-		return nil, fmt.Errorf("looking for the logs of pods: %w", err)
-	}
-	out = append(out, lists.Filter(logs, func(l string) bool { return podLogs.MatchString(path.Base(l)) })...)
-	links, err := h.Files.Glob(containerLogsDir + "/*")
-	if err != nil {
-		return nil, fmt.Errorf("looking for the logs of containers: %w", err)
-	}
-	return append(out, lists.Filter(links, func(l string) bool {
+	out = append(out, lists.Filter(h.Files.Glob(podLogsDir+"/*"), func(l string) bool { return podLogs.MatchString(path.Base(l)) })...)
+	return append(out, lists.Filter(h.Files.Glob(containerLogsDir+"/*"), func(l string) bool {
 		to, err := os.Readlink(h.Files.Path(l))
 		return err == nil && strings.HasPrefix(to, podLogsDir+"/")
-	})...), nil
+	})...)
 }
 
 // Files returns the paths that are removed with this node. kubeadm's configuration comes last: until the rest is gone, it shows what the machine is.
-func Files(h *host.Host) ([]string, error) {
+func Files(h *host.Host) []string {
 	n := NodeOf(h)
 	if !n.Made {
-		return nil, nil
+		return nil
 	}
-	all, err := candidates(h, n)
-	if err != nil {
-		return nil, err
-	}
-	all = append(all, lists.Pick(h.Ledger.Created(host.KindFile), func(e host.Entry) (string, bool) {
+	all := append(candidates(h, n), lists.Pick(h.Ledger.Created(host.KindFile), func(e host.Entry) (string, bool) {
 		return e.Name, (e.Name == configFile || path.Dir(e.Name) == patchesDir) && h.Files.Exists(e.Name)
 	})...)
 	return slices.DeleteFunc(all, func(p string) bool { // of a mounted disk with only its file system's own files, nothing is to be removed
 		return theirs(h, p) || Disk(h, p) && len(Content(h, p)) == 0
-	}), nil
+	})
 }
 
 // Beside returns the paths in a node's directories that do not belong to the node and stay.
@@ -136,11 +118,7 @@ func Beside(h *host.Host) []string {
 	if !NodeOf(h).Made {
 		return nil
 	}
-	goes, err := Files(h)
-	if err != nil {
-		return nil
-	}
-	goes = append(goes, CNIState(h)...)
+	goes := append(Files(h), CNIState(h)...)
 	dirs := directories()
 	all := slices.Concat(lists.Map(dirs, func(d string) []string { return Content(h, d) })...)
 	out := lists.Filter(all, func(p string) bool { return !slices.Contains(goes, p) && !slices.Contains(dirs, p) })

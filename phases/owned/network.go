@@ -19,6 +19,7 @@ import (
 
 	"yunion.io/x/ocadm/internal/exec"
 	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/internal/workflow"
 	"yunion.io/x/ocadm/phases/host"
 )
@@ -206,14 +207,7 @@ func presentLinks(h *host.Host) []string {
 
 // bridgePorts returns the links attached to the bridge.
 func bridgePorts(h *host.Host) []string {
-	found, err := h.Files.Glob("/sys/class/net/" + bridge + "/brif/*")
-	if err != nil {
-		return nil // the pattern is malformed
-	}
-	for i := range found {
-		found[i] = path.Base(found[i])
-	}
-	return found
+	return lists.Map(h.Files.Glob("/sys/class/net/"+bridge+"/brif/*"), path.Base)
 }
 
 // ownLink reports whether a link with a pod network's name belongs to the node: it did not exist before, and its addresses are in the network that

@@ -84,12 +84,7 @@ func Note(h *host.Host, isControlPlane bool) error {
 		}
 		return record(h, isControlPlane)
 	}
-	names, err := candidates(h, Node{Made: true, ControlPlane: true})
-	if err != nil {
-		return err
-	}
-	names = append(names, cniCandidates(h)...)
-	for _, n := range names {
+	for _, n := range append(candidates(h, Node{Made: true, ControlPlane: true}), cniCandidates(h)...) {
 		if err := found(h, host.KindFile, n); err != nil {
 			return err
 		}

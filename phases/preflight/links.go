@@ -243,15 +243,9 @@ func checkNetworkManager(ctx context.Context, m *machine) []finding.Finding {
 	if _, active := m.output(ctx, "systemctl", "is-active", "--quiet", "NetworkManager"); !active || m.h.Config.Addons.CNI == config.None {
 		return nil
 	}
-	for _, pattern := range []string{"/etc/NetworkManager/conf.d/*.conf", "/etc/NetworkManager/NetworkManager.conf", "/usr/lib/NetworkManager/conf.d/*.conf"} {
-		files, err := m.h.Files.Glob(pattern)
-		if err != nil {
-			continue
-		}
-		for _, f := range files {
-			if text := m.h.Files.Text(f); strings.Contains(text, "unmanaged-devices") && strings.Contains(text, "flannel") {
-				return nil
-			}
+	for _, f := range m.h.Files.Glob("/etc/NetworkManager/conf.d/*.conf", "/etc/NetworkManager/NetworkManager.conf", "/usr/lib/NetworkManager/conf.d/*.conf") {
+		if text := m.h.Files.Text(f); strings.Contains(text, "unmanaged-devices") && strings.Contains(text, "flannel") {
+			return nil
 		}
 	}
 	return []finding.Finding{finding.Warn("OCA-2022", "NetworkManager may change the links of pods",

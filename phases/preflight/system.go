@@ -132,11 +132,7 @@ func checkKernelLog(_ context.Context, m *machine) []finding.Finding {
 var blocks = regexp.MustCompile(`(?m)^\s*install\s+(\S+)\s+(?:/usr)?/bin/(?:true|false)\b`)
 
 func checkBlockedModules(_ context.Context, m *machine) []finding.Finding {
-	files, err := m.h.Files.Glob("/etc/modprobe.d/*.conf")
-	if err != nil {
-		return nil // only a malformed pattern
-	}
-	for _, file := range files {
+	for _, file := range m.h.Files.Glob("/etc/modprobe.d/*.conf") {
 		for _, found := range blocks.FindAllStringSubmatch(m.h.Files.Text(file), -1) {
 			for _, f := range features() {
 				if strings.ReplaceAll(found[1], "-", "_") != f.module || f.applies != nil && !f.applies(m.h.Config) || m.h.Files.Exists("/sys/module/"+f.module) {
@@ -225,8 +221,8 @@ func checkKubeletUnits(_ context.Context, m *machine) []finding.Finding {
 		return nil
 	}
 	for _, dir := range []string{"/etc/systemd/system", "/usr/lib/systemd/system", "/lib/systemd/system"} {
-		found, err := m.h.Files.Glob(dir + "/kubelet.service.d/*.conf")
-		if err != nil || len(found) == 0 {
+		found := m.h.Files.Glob(dir + "/kubelet.service.d/*.conf")
+		if len(found) == 0 {
 			continue
 		}
 		return []finding.Finding{finding.Warn("OCA-1051", "Files of another installation change the kubelet", "systemd adds "+strings.Join(found, ", ")+" to the unit of ocadm",
@@ -241,14 +237,9 @@ var undoes = regexp.MustCompile(`(?m)^\s*-?(net[./]ipv4[./]ip_forward|net[./]ipv
 
 func checkKernelSettings(_ context.Context, m *machine) []finding.Finding {
 	const own = "90-ocadm.conf"
-	files, err := m.h.Files.Glob("/etc/sysctl.d/*.conf")
-	if err != nil {
-		return nil // only a malformed pattern
-	}
-	slices.Sort(files)
 	type setting struct{ file, line, value string }
 	last := map[string]setting{}
-	for _, file := range files { // systemd applies them by name, and the last one wins; sysctl.conf is 99-sysctl.conf
+	for _, file := range m.h.Files.Glob("/etc/sysctl.d/*.conf") { // systemd applies them by name, and the last one wins; sysctl.conf is 99-sysctl.conf
 		if file[strings.LastIndexByte(file, '/')+1:] <= own {
 			continue
 		}

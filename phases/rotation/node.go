@@ -71,7 +71,9 @@ func NodeSteps() []NodeStep {
 		}}.Todo(func(_ context.Context, n *Node) ([]string, error) { return kubernetes.AuthoritiesTodo(n.Host, n.trust) }),
 		NodeStep{Name: "kubeconfigs", Short: "Make the kubeconfigs trust the authorities", Run: func(_ context.Context, n *Node, r workflow.Reporter) error {
 			return kubernetes.WriteKubeconfigs(n.Host, r, n.trust)
-		}}.Todo(func(_ context.Context, n *Node) ([]string, error) { return kubernetes.KubeconfigsTodo(n.Host, n.trust) }),
+		}}.Todo(func(_ context.Context, n *Node) ([]string, error) {
+			return kubernetes.KubeconfigsTodo(n.Host, n.trust), nil
+		}),
 		NodeStep{Name: "certificates", Short: "Sign the certificates that another authority has signed", Timeout: signTimeout,
 			Run: func(ctx context.Context, n *Node, r workflow.Reporter) error {
 				return kubernetes.SignAgain(ctx, n.Host, r, n.trust)
