@@ -36,7 +36,10 @@ func TestFindings(t *testing.T) {
 			put(t, m.h, "/etc/kubernetes/kubelet.conf", "x")
 			put(t, m.h, "/etc/kubernetes/manifests/etcd.yaml", "x")
 		}, []string{"OCA-1004"}, "kubeadm reset"},
-		"k3s": {func(t *testing.T, m *machine) { put(t, m.h, "/etc/rancher/k3s/k3s.yaml", "x") }, []string{"OCA-1005"}, "k3s-uninstall.sh"},
+		"k3s":                          {func(t *testing.T, m *machine) { put(t, m.h, "/etc/rancher/k3s/k3s.yaml", "x") }, []string{"OCA-1005"}, "k3s-uninstall.sh"},
+		"an agent of k3s":              {func(t *testing.T, m *machine) { put(t, m.h, "/var/lib/rancher/k3s/agent/kubelet.kubeconfig", "x") }, []string{"OCA-1005"}, "k3s-agent-uninstall.sh"},
+		"RKE2":                         {func(t *testing.T, m *machine) { put(t, m.h, "/etc/rancher/rke2/config.yaml", "x") }, []string{"OCA-1005"}, "rke2-uninstall.sh"},
+		"what k3s-uninstall.sh leaves": {func(t *testing.T, m *machine) { put(t, m.h, "/etc/rancher/node/password", "x") }, nil, ""},
 		"another machine has its address": {func(_ *testing.T, m *machine) {
 			m.holders = func(_ context.Context, _ string, a ...string) (map[string][]string, error) {
 				return map[string][]string{a[0]: {"52:54:00:12:34:56"}}, nil

@@ -17,8 +17,10 @@ import (
 // checkNodeState rejects a machine that is another tool's node. ocadm works on fresh machines and on its own.
 func checkNodeState(_ context.Context, m *machine) []finding.Finding {
 	for _, other := range []struct{ name, path, remove string }{
-		{"k3s or RKE2", "/etc/rancher", "k3s-uninstall.sh"},
-		{"k3s", "/var/lib/rancher/k3s/server", "k3s-uninstall.sh"},
+		{"k3s", "/etc/rancher/k3s", "k3s-uninstall.sh, or on an agent k3s-agent-uninstall.sh"}, // they leave /etc/rancher/node
+		{"k3s", "/var/lib/rancher/k3s/agent", "k3s-uninstall.sh, or on an agent k3s-agent-uninstall.sh"},
+		{"RKE2", "/etc/rancher/rke2", "rke2-uninstall.sh"},
+		{"RKE2", "/var/lib/rancher/rke2", "rke2-uninstall.sh"},
 		{"k0s", "/var/lib/k0s", "k0s stop; k0s reset"},
 		{"MicroK8s", "/var/snap/microk8s", "snap remove microk8s"},
 	} {
