@@ -99,20 +99,24 @@ func isError(line string) bool {
 
 // podEvidence returns the end of the newest log of a static pod's container.
 func podEvidence(h *host.Host, component string) []string {
-	file, _ := newestLog(h, component)
+	file, restarts := newestLog(h, component)
 	if file == "" {
 		return []string{component + ": it has written no log: its container never started"}
 	}
-	return last(component+": ", slices.DeleteFunc(logMessages(h, file), helpLine.MatchString), podLines)
+	return last(component+": ", slices.DeleteFunc(logMessages(h, file, restarts), helpLine.MatchString), podLines)
 }
 
 // helpLine matches the help text that a program prints when it refuses a flag: hundreds of lines, which would hide the reason.
 var helpLine = regexp.MustCompile(`^(\s*(-\w, )?--[\w-]+ .*|[A-Z][\w ]* flags:|Usage:.*|\s*)$`)
 
-func logMessages(h *host.Host, file string) []string {
+// logMessages returns the messages in a container's log. A container that has just restarted has written none: those of its former start show why it ended.
+func logMessages(h *host.Host, file string, restarts int) []string {
 	raw, err := h.Files.ReadFile(file)
 	if err != nil {
 		return nil
+	}
+	if len(raw) == 0 && restarts > 0 {
+		return logMessages(h, path.Join(path.Dir(file), fmt.Sprintf("%d.log", restarts-1)), 0)
 	}
 	var lines []string
 	for line := range bytes.Lines(raw) {
@@ -129,7 +133,7 @@ func logMessages(h *host.Host, file string) []string {
 // NAMESPACE_NAME.
 func Failure(h *host.Host, pod, container string) (line string, restarts int) {
 	file, restarts := NewestLog(h, pod, container)
-	for _, l := range slices.Backward(logMessages(h, file)) {
+	for _, l := range slices.Backward(logMessages(h, file, restarts)) {
 		if isError(l) {
 			return clip(klogHead.ReplaceAllString(l, "")), restarts
 		}

@@ -85,6 +85,16 @@ func TestPodEvidenceEndsBeforeTheStackOfAPanic(t *testing.T) {
 	}
 }
 
+// A wait gives up when a container has restarted often enough. At that moment, the log of the last start may still be empty.
+func TestPodEvidenceOfAContainerThatHasJustRestarted(t *testing.T) {
+	h := fakeHost(t, nil)
+	write(t, h, podLogsDir+"/kube-system_etcd-node-1_0123/etcd/4.log", "2026-01-01T00:00:00Z stderr F panic: no space left on device\n")
+	write(t, h, podLogsDir+"/kube-system_etcd-node-1_0123/etcd/5.log", "")
+	if d := cmp.Diff([]string{"etcd: panic: no space left on device"}, podEvidence(h, "etcd")); d != "" {
+		t.Errorf("evidence (-want +got):\n%s", d)
+	}
+}
+
 func TestPodEvidenceLeavesHelpOut(t *testing.T) {
 	h := fakeHost(t, nil)
 	write(t, h, podLogsDir+"/kube-system_etcd-node-1_0123/etcd/0.log", "2026-01-01T00:00:00Z stderr F Global flags:\n2026-01-01T00:00:00Z stderr F \n"+
