@@ -212,7 +212,7 @@ func explainDisk(err error) error {
 	case len(finding.Of(err)) > 0:
 		return err
 	case errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT):
-		what, code, remedy = "A disk is full", "OCA-1023", "free space on the file system that df -h shows as full"
+		what, code, remedy = "A disk is full", "OCA-1023", "free space or inodes on the file system that df -h or df -i shows as full, or raise the quota"
 	case errors.Is(err, syscall.EROFS):
 		what, code, remedy = "A file system is mounted read-only", "OCA-1024", "remount it writable; findmnt -O ro lists such file systems"
 	default:
