@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 	"syscall"
@@ -167,8 +168,11 @@ func (of *resetting) finish(_ context.Context, a *app, h *host.Host, f runFlags)
 	return err
 }
 
-// removeOwn removes a file or a directory. A directory with files of others, or on which a disk is mounted, stays.
+// removeOwn removes a file or a directory. A directory with files of others, or on which a disk is mounted, stays, and so does a link to one.
 func removeOwn(path string) error {
+	if _, err := os.Readlink(path); err == nil {
+		return nil
+	}
 	err := disk.Remove(path)
 	if errors.Is(err, syscall.ENOTEMPTY) || errors.Is(err, syscall.EBUSY) {
 		return nil

@@ -4,6 +4,8 @@ package cmd
 
 import (
 	"bytes"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -31,6 +33,23 @@ func TestResetOfNoNode(t *testing.T) {
 		if err := of.finish(t.Context(), a, h, runFlags{output: ui.NewFormat("text", "jsonl")}); err != nil || !strings.Contains(said.String(), want) {
 			t.Errorf("%v, said %q, want %q", err, said.String(), want)
 		}
+	}
+}
+
+// A reset keeps the link that puts ocadm's directory on another disk.
+func TestResetKeepsTheLinkToADisk(t *testing.T) {
+	cfg := config.Default()
+	h, err := host.Fake(t.Context(), t.TempDir(), &cfg, &host.Recorder{})
+	require.NoError(t, err)
+	dir, disk := h.Files.Path(host.StateDir), t.TempDir()
+	require.NoError(t, os.MkdirAll(filepath.Dir(dir), 0o755))
+	require.NoError(t, os.Symlink(disk, dir))
+	require.NoError(t, h.Files.WriteFile("/etc/ocadm/kubeadm.yaml", nil, 0o600))
+	require.NoError(t, h.Ledger.ForgetAll(h.Ledger.Created()))
+	require.NoError(t, new(resetting).finish(t.Context(), newApp(Streams{Err: new(bytes.Buffer)}), h, runFlags{quiet: true, output: ui.NewFormat("text", "jsonl")}))
+	left, err := os.ReadDir(disk)
+	if to, lerr := os.Readlink(dir); err != nil || lerr != nil || to != disk || len(left) > 0 {
+		t.Errorf("the link leads to %q (%v), with %v (%v)", to, lerr, left, err)
 	}
 }
 
