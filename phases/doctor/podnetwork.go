@@ -5,13 +5,10 @@ package doctor
 import (
 	"context"
 	"crypto/tls"
-	"encoding/hex"
 	"errors"
 	"net"
-	"net/netip"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -49,7 +46,7 @@ const (
 func podNetwork(ctx context.Context, h *host.Host) []why.Tunnel {
 	ctx, cancel := context.WithTimeout(ctx, tunnelsTime)
 	defer cancel()
-	tried := lists.Parallel(tunnelEnds(h.Files.Text("/proc/net/route")), tunnelsAtOnce, func(_ int, end string) (t why.Tunnel) {
+	tried := lists.Parallel(tunnelEnds(h.Files), tunnelsAtOnce, func(_ int, end string) (t why.Tunnel) {
 		if problem := through(ctx, net.JoinHostPort(end, strconv.Itoa(config.KubeletPort))); ctx.Err() == nil {
 			t = why.Tunnel{To: end, Problem: problem}
 		}
@@ -66,7 +63,7 @@ func Unreached(ctx context.Context, h *host.Host, waiting func(why string)) erro
 	began := time.Now()
 	_ = wait.Until(limited, "the pod network", routesInterval, func(context.Context) (bool, string, error) {
 		other := time.Since(began) >= flannelWithin && otherCNI(h.Files)
-		return other || len(tunnelEnds(h.Files.Text("/proc/net/route"))) > 0, "flannel has not created its routes yet", nil
+		return other || len(tunnelEnds(h.Files)) > 0, "flannel has not created its routes yet", nil
 	}, waiting) // without routes, there is nothing to test
 	evidence := lists.Pick(podNetwork(ctx, h), func(t why.Tunnel) (string, bool) { return t.Problem, t.Problem != "" })
 	if len(evidence) == 0 {
@@ -107,22 +104,9 @@ func through(ctx context.Context, address string) string {
 	return ""
 }
 
-// tunnelEnds returns the pod network addresses of the other nodes, from the kernel's routing table: proc(5), /proc/net/route.
-func tunnelEnds(routes string) []string {
-	var out []string
-	for line := range strings.Lines(routes) {
-		f := strings.Fields(line) // Iface Destination Gateway …
-		if len(f) < 3 || f[0] != tunnel {
-			continue
-		}
-		raw, err := hex.DecodeString(f[2])
-		if err != nil || len(raw) != 4 {
-			continue
-		}
-		slices.Reverse(raw) // little-endian, like every architecture that Kubernetes is built for here
-		if a, ok := netip.AddrFromSlice(raw); ok && !a.IsUnspecified() {
-			out = append(out, a.String())
-		}
-	}
-	return lists.Distinct(out)
+// tunnelEnds returns the pod network addresses of the other nodes, from the kernel's routing table.
+func tunnelEnds(files host.Files) []string {
+	return lists.Distinct(lists.Pick(files.Routes(), func(r host.Route) (string, bool) {
+		return r.Gateway.String(), r.Link == tunnel && !r.Gateway.IsUnspecified()
+	}))
 }

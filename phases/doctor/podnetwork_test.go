@@ -22,11 +22,13 @@ func TestTunnelEnds(t *testing.T) {
 		"flannel.1\t0002280A\t0002280A\t0003\t0\t0\t0\t00FFFFFF\n" +
 		"flannel.1\t0001280A\t0001280A\t0003\t0\t0\t0\t00FFFFFF\n" +
 		"flannel.1\t0001280A\tno\n"
-	if got := tunnelEnds(routes); !slices.Equal(got, []string{"10.40.1.0", "10.40.2.0"}) {
-		t.Errorf("%v", got)
-	}
-	if got := tunnelEnds(""); len(got) != 0 {
+	files := host.Files{Root: t.TempDir()}
+	if got := tunnelEnds(files); len(got) != 0 {
 		t.Errorf("without routes: %v", got)
+	}
+	require.NoError(t, files.WriteFile("/proc/net/route", []byte(routes), 0o644))
+	if got := tunnelEnds(files); !slices.Equal(got, []string{"10.40.1.0", "10.40.2.0"}) {
+		t.Errorf("%v", got)
 	}
 }
 

@@ -5,6 +5,7 @@ package host
 import (
 	"cmp"
 	"context"
+	"encoding/hex"
 	"fmt"
 	"net"
 	"net/netip"
@@ -96,6 +97,34 @@ type Interface struct {
 	Wireless   bool   `json:"wireless,omitempty"`
 	// Leased holds the addresses with a limited lifetime, such as those from DHCP.
 	Leased []netip.Addr `json:"leased,omitempty"`
+}
+
+// Route is an IPv4 route.
+type Route struct {
+	Link string
+	To   netip.Prefix
+	// Gateway is unspecified for a network of the link.
+	Gateway netip.Addr
+	Metric  string
+}
+
+// Routes returns the IPv4 routes of this machine: proc(5), /proc/net/route.
+func (f Files) Routes() (out []Route) {
+	for line := range strings.Lines(f.Text("/proc/net/route")) {
+		const to, gateway, metric, mask = 1, 2, 6, 7
+		w := strings.Fields(line)
+		if len(w) <= mask {
+			continue
+		}
+		raw, err := hex.DecodeString(w[to] + w[gateway] + w[mask])
+		if err != nil || len(raw) != 12 {
+			continue
+		}
+		slices.Reverse(raw) // little-endian, like every architecture that Kubernetes is built for here
+		bits, _ := net.IPMask(raw[:4]).Size()
+		out = append(out, Route{w[0], netip.PrefixFrom(netip.AddrFrom4([4]byte(raw[8:])), bits), netip.AddrFrom4([4]byte(raw[4:8])), w[metric]})
+	}
+	return out
 }
 
 // Program is an executable and its version, "v1.2.3", or "" if it prints none.

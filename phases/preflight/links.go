@@ -104,10 +104,9 @@ func checkRoutes(_ context.Context, m *machine) []finding.Finding {
 // defaultRoutes returns the links with an IPv4 default route, by metric.
 func defaultRoutes(files host.Files) map[string][]string {
 	metrics := map[string][]string{}
-	for line := range strings.Lines(files.Text("/proc/net/route")) {
-		const metric, mask = 6, 7
-		if f := strings.Fields(line); len(f) > mask && f[1] == "00000000" && f[mask] == "00000000" {
-			metrics[f[metric]] = append(metrics[f[metric]], f[0])
+	for _, r := range files.Routes() {
+		if r.To.Bits() == 0 {
+			metrics[r.Metric] = append(metrics[r.Metric], r.Link)
 		}
 	}
 	return metrics
@@ -317,7 +316,7 @@ func search(text string) []string {
 func checkNameServers(ctx context.Context, m *machine) []finding.Finding {
 	const mostServers, mostDomains, own = 3, 32, 3 // the kubelet's limits; three domains are the cluster's
 	text := m.h.Files.Text(m.resolvConf(ctx))
-	servers := strings.Count("\n"+text, "\nnameserver ")
+	servers := len(nameServers(text))
 	switch domains := len(search(text)); {
 	case servers > mostServers:
 		return []finding.Finding{finding.Warn("OCA-1055", "Pods do not get all name servers",

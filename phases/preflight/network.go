@@ -66,14 +66,19 @@ func dnsName(s string) string {
 	return s
 }
 
-func checkResolver(ctx context.Context, m *machine) []finding.Finding {
-	file := m.resolvConf(ctx)
-	var servers []string
-	for line := range strings.Lines(m.h.Files.Text(file)) {
+// nameServers returns the name servers of a resolv.conf.
+func nameServers(text string) (out []string) {
+	for line := range strings.Lines(text) {
 		if f := strings.Fields(line); len(f) >= 2 && f[0] == "nameserver" {
-			servers = append(servers, f[1])
+			out = append(out, f[1])
 		}
 	}
+	return out
+}
+
+func checkResolver(ctx context.Context, m *machine) []finding.Finding {
+	file := m.resolvConf(ctx)
+	servers := nameServers(m.h.Files.Text(file))
 	if len(servers) == 0 {
 		add := "add a line to " + file + ": nameserver ADDRESS"
 		if file != "/etc/resolv.conf" {
@@ -201,15 +206,28 @@ func (m *machine) foreignAddress(ip netip.Addr) (finding.Finding, bool) {
 
 // clusterLink reports whether a cluster created an interface: its addresses are in the pod network by design.
 func clusterLink(name string) bool {
-	made := []string{"lo", "cni", "flannel", "cali", "tunl", "kube-", "veth", "docker"}
+	made := []string{"lo", "cni", "flannel", "cali", "tunl", "kube-", "veth"}
 	return slices.ContainsFunc(made, func(p string) bool { return strings.HasPrefix(name, p) })
 }
 
-func checkNetworks(_ context.Context, m *machine) []finding.Finding {
-	type network struct {
-		name   string
-		prefix netip.Prefix
-	}
+// network is a network with its name for people.
+type network struct {
+	name   string
+	prefix netip.Prefix
+}
+
+// reached returns what the machine reaches through gateways: its name servers, and networks that a route names.
+func (m *machine) reached(ctx context.Context) []network {
+	out := lists.Pick(nameServers(m.h.Files.Text(m.resolvConf(ctx))), func(s string) (network, bool) {
+		ip, err := netip.ParseAddr(s)
+		return network{"the address of the name server " + s, netip.PrefixFrom(ip, ip.BitLen())}, err == nil
+	})
+	return append(out, lists.Pick(m.h.Files.Routes(), func(r host.Route) (network, bool) {
+		return network{fmt.Sprintf("the network %s behind gateway %s", r.To, r.Gateway), r.To}, !r.Gateway.IsUnspecified() && !clusterLink(r.Link)
+	})...)
+}
+
+func checkNetworks(ctx context.Context, m *machine) []finding.Finding {
 	var nets []network
 	var out []finding.Finding
 	if m.kind == Join && m.joined() {
@@ -242,6 +260,11 @@ func checkNetworks(_ context.Context, m *machine) []finding.Finding {
 				nets = append(nets, network{fmt.Sprintf("the network %s of interface %s", p.Masked(), l.Name), p})
 			}
 		}
+	}
+	if m.kind == Init && !m.joined() { // kube-proxy drops packets to unused addresses of the service network. A wider route may lead past all of them.
+		nets = append(nets, lists.Filter(m.reached(ctx), func(r network) bool {
+			return slices.ContainsFunc(nets[:own], func(n network) bool { return n.prefix.Bits() <= r.prefix.Bits() && n.prefix.Contains(r.prefix.Addr()) })
+		})...)
 	}
 	for i := range own {
 		for j := i + 1; j < len(nets); j++ {

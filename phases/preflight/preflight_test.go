@@ -170,6 +170,23 @@ func TestFindings(t *testing.T) {
 		"own pod network is there": {func(_ *testing.T, m *machine) {
 			m.h.Facts.Interfaces = append(m.h.Facts.Interfaces, host.Interface{Name: "cni0", Prefixes: []netip.Prefix{netip.MustParsePrefix("10.40.0.1/24")}})
 		}, nil, ""},
+		"a name server in the service network": {func(t *testing.T, m *machine) { put(t, m.h, "/etc/resolv.conf", "nameserver 10.100.0.53\n") }, []string{"OCA-2004"},
+			"The service network 10.96.0.0/12 and the address of the name server 10.100.0.53 overlap"},
+		"a name server in the service network of a running cluster": {func(t *testing.T, m *machine) {
+			put(t, m.h, "/etc/resolv.conf", "nameserver 10.100.0.53\n")
+			own(t, m, "kind: InitConfiguration\n")
+			put(t, m.h, kubernetes.KubeletKubeconfig, "x")
+		}, nil, ""},
+		"a route into the service network": {func(t *testing.T, m *machine) {
+			put(t, m.h, "/proc/net/route", "Iface\neth0\t00000000\t010200C0\t0003\t0\t0\t0\t00000000\neth0\t0000640A\t050200C0\t0003\t0\t0\t0\t0000FFFF\n")
+		}, []string{"OCA-2004"}, "The service network 10.96.0.0/12 and the network 10.100.0.0/16 behind gateway 192.0.2.5 overlap"},
+		"a route to all private networks": {func(t *testing.T, m *machine) {
+			put(t, m.h, "/proc/net/route", "Iface\neth0\t00000000\t010200C0\t0003\t0\t0\t0\t00000000\neth0\t0000000A\t050200C0\t0003\t0\t0\t0\t000000FF\n")
+		}, nil, ""},
+		"pods in the network of Docker": {func(_ *testing.T, m *machine) {
+			m.h.Config.Cluster.PodNetworkCIDR = "172.16.0.0/12"
+			m.h.Facts.Interfaces = append(m.h.Facts.Interfaces, host.Interface{Name: "docker0", Prefixes: []netip.Prefix{netip.MustParsePrefix("172.17.0.1/16")}})
+		}, []string{"OCA-2004"}, "the network 172.17.0.0/16 of interface docker0 overlap"},
 		"no network":                         {func(_ *testing.T, m *machine) { m.h.Config.Cluster.ServiceCIDR = "10.96.0.0" }, []string{"OCA-2005"}, "--service-cidr"},
 		"firewalld, whose ports ocadm opens": {func(_ *testing.T, m *machine) { answer(m, "firewall-cmd", "running\n") }, nil, ""},
 		"firewalld, left to the user": {func(_ *testing.T, m *machine) {
