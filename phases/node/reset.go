@@ -220,9 +220,9 @@ func removeRuntimeData(ctx context.Context, h *host.Host, r workflow.Reporter) e
 
 // removeNodeFiles removes the files that the cloud's agents put on the node, unless they were edited since.
 func removeNodeFiles(h *host.Host, r workflow.Reporter) error {
-	for name, text := range nodefiles.All() {
+	for name := range nodefiles.All() {
 		name = path.Join(nodefiles.Dir, name)
-		if got, err := h.Files.ReadFile(name); err != nil || string(got) != text {
+		if got, err := h.Files.ReadFile(name); err != nil || !nodefiles.Unedited(string(got)) {
 			continue
 		}
 		if err := h.Files.Remove(name); err != nil {

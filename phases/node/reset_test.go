@@ -203,6 +203,13 @@ func TestResetLeavesDataOfHostVolumes(t *testing.T) {
 		require.NoError(t, os.MkdirAll(m.Files.Path(d), 0o755))
 	}
 	require.NoError(t, removeRuntimeData(t.Context(), m.Host, m))
+	if m.Files.Exists("/etc/yunion/host.conf") {
+		t.Error("the file of the agents is still there")
+	}
+	// The cloud of an earlier release writes the earlier file, also when the operator is of this one.
+	earlier, _, _ := strings.Cut(nodefiles.Host, "# host-image reads")
+	m.put(t, "/etc/yunion/host.conf", earlier)
+	require.NoError(t, removeRuntimeData(t.Context(), m.Host, m))
 	for _, d := range theirs {
 		if !m.Files.Exists(d) {
 			t.Errorf("a foreign empty directory is gone: %s", d)
