@@ -117,11 +117,10 @@ func holdAll(ctx context.Context, c keys, rep workflow.Reporter) (held int, err 
 
 // pauseCloud pauses a cloud as ocadm cluster stop does, so that ocadm cluster start resumes it. An operation that an annotation requests is not started.
 func pauseCloud(raw []byte) (edit, error) {
-	o, m, err := fields(raw)
+	o, m, a, err := fields(raw)
 	if err != nil {
 		return edit{}, err
 	}
-	a := annotations(m)
 	word, _ := a[v1alpha1.AnnotationOperation].(string)
 	asks := word != "" && !strings.HasPrefix(word, "creat") // those words request nothing
 	paused, by := a[v1alpha1.AnnotationPaused] == "true", a[v1alpha1.AnnotationStoppedBy]
@@ -155,11 +154,10 @@ func holdOperation(raw []byte, running map[string]bool) (edit, error) {
 		return edit{}, nil
 	}
 	running[is.Namespace+"/"+is.Name] = true
-	o, m, err := fields(raw)
+	o, m, a, err := fields(raw)
 	if err != nil {
 		return edit{}, err
 	}
-	a := annotations(m)
 	was := a[v1alpha1.AnnotationControl]
 	if was == v1alpha1.OperationPause && is.DeletionTimestamp == nil {
 		return edit{}, nil
@@ -210,27 +208,22 @@ func endWork(raw []byte, running map[string]bool) (edit, error) {
 	return edit{remove: true, what: fmt.Sprintf("removed %s %s/%s of that operation", strings.ToLower(o.GetObjectKind().GroupVersionKind().Kind), m.GetNamespace(), m.GetName())}, nil
 }
 
-// fields returns the fields of a resource stored as JSON, and those of its metadata. Numbers keep their exact form.
-func fields(raw []byte) (o, metadata map[string]any, err error) {
+// fields returns the fields of a resource stored as JSON, those of its metadata, and its annotations. Numbers keep their exact form.
+func fields(raw []byte) (o, metadata, annotations map[string]any, err error) {
 	d := json.NewDecoder(bytes.NewReader(raw))
 	d.UseNumber()
 	if err := d.Decode(&o); err != nil {
-		return nil, nil, err
+		return nil, nil, nil, err
 	}
 	metadata, ok := o["metadata"].(map[string]any)
 	if !ok {
-		return nil, nil, fmt.Errorf("it has no metadata")
+		return nil, nil, nil, fmt.Errorf("it has no metadata")
 	}
-	return o, metadata, nil
-}
-
-func annotations(metadata map[string]any) map[string]any {
-	a, ok := metadata["annotations"].(map[string]any)
-	if !ok {
-		a = map[string]any{}
-		metadata["annotations"] = a
+	if annotations, ok = metadata["annotations"].(map[string]any); !ok {
+		annotations = map[string]any{}
+		metadata["annotations"] = annotations
 	}
-	return a
+	return o, metadata, annotations, nil
 }
 
 func written(o map[string]any, what string) (edit, error) {
