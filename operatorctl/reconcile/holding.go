@@ -8,6 +8,7 @@ import (
 	"maps"
 	"slices"
 
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -112,7 +113,11 @@ func (h *holding) holdComponent(s State, d *Desired, c *target) (different bool,
 
 func (c *target) showImage() {
 	for _, p := range c.objects {
-		if pod, _ := component.PodOf(p.Object); p.role == roleWorkload && pod != nil && len(pod.Containers) > 0 {
+		pod, _ := component.PodOf(p.Object)
+		if job, is := p.Object.(*batchv1.CronJob); is {
+			pod = &job.Spec.JobTemplate.Spec.Template.Spec
+		}
+		if p.role == roleWorkload && pod != nil && len(pod.Containers) > 0 {
 			c.FullImage = cmp.Or(pod.Containers[0].Image, c.FullImage)
 		}
 	}

@@ -5,6 +5,7 @@ package reconcile
 import (
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -147,6 +148,8 @@ func newer(c *catalogue) {
 		c.Credentials = append(slices.Clone(c.Credentials), "ansibleserver.newer")
 	})
 	c.edit("etcd", func(c *component.Component) { c.Image.Name = "newer-etcd" })
+	c.images = maps.Clone(c.images)
+	c.images[component.OwnImage] = "registry.example.com/y/ocadm:newer"
 	c.add(component.Component{Name: "newcomer", Image: component.Image{Name: "newcomer"}, Workload: component.Workload{Command: []string{"/newcomer"}},
 		Service: &component.Service{Ports: []component.Port{{Name: "api", Port: 30778}}}, Database: &component.Database{Name: "newcomer"}, After: []string{"keystone"}})
 	gone := func(name string) bool { return name == "devtool" }
@@ -174,7 +177,9 @@ func (b *bench) release() *release.Release {
 
 // Another build of the operator writes nothing to a running cloud, whatever it renders, and shows what an update would change.
 func TestAnotherBuildWritesNothing(t *testing.T) {
-	b := newBench(t, interceptor.Funcs{}, newCloud())
+	cr := newCloud()
+	cr.Spec.Backup.Disable = new(false)
+	b := newBench(t, interceptor.Funcs{}, cr)
 	b.settle()
 	before := b.cloud()
 	var wrote []string
@@ -197,8 +202,10 @@ func TestAnotherBuildWritesNothing(t *testing.T) {
 	if !meta.IsStatusConditionTrue(after.Status.Conditions, v1alpha1.ConditionReady) {
 		t.Errorf("%+v", after.Status.Conditions)
 	}
-	if was, is := previous(before.Status, "etcd").Image, previous(after.Status, "etcd").Image; was != is {
-		t.Errorf("etcd is said to run %s, it runs %s", is, was)
+	for _, name := range []string{"etcd", "backup"} {
+		if was, is := previous(before.Status, name).Image, previous(after.Status, name).Image; was != is || was == "" {
+			t.Errorf("%s is said to run %q, it runs %q", name, is, was)
+		}
 	}
 	if len(after.Status.Effects) != len(before.Status.Effects) {
 		t.Errorf("%d effects, before %d", len(after.Status.Effects), len(before.Status.Effects))
