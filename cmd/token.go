@@ -162,15 +162,15 @@ func (a *app) createToken(c *cobra.Command, open openCluster, f tokenFlags) erro
 	if f.dryRun {
 		return a.print(f.output, createdToken{Token: f.Token, Expires: t.Expires, DryRun: true}, func(p *page) { p.line("would create a token") })
 	}
+	if f.download { // before there is a token that would not be printed
+		if err := a.sayArchitectures(c.Context(), h); err != nil {
+			return err
+		}
+	}
 	f.Token = t.String()
 	made, err := makeToken(c.Context(), h, client, f)
 	if err != nil {
 		return err
-	}
-	if f.download {
-		if err := a.sayArchitectures(c.Context(), h); err != nil {
-			return err
-		}
 	}
 	return a.print(f.output, made, func(p *page) {
 		if f.printJoin || f.download {

@@ -145,7 +145,7 @@ func Index[S ~[]E, E any, K comparable, V any](all S, f func(E) (K, V)) map[K]V 
 	return out
 }
 
-// Distinct sorts a list and returns it without duplicates.
+// Distinct sorts a list in place, and returns it without duplicates.
 func Distinct[S ~[]E, E cmp.Ordered](all S) S {
 	slices.Sort(all)
 	return slices.Compact(all)
