@@ -183,14 +183,19 @@ func PodReady(p *corev1.Pod) bool {
 	})
 }
 
+// NotStarting lists the waiting reasons of containers that the kubelet cannot start. It tries again.
+var NotStarting = []string{"CreateContainerConfigError", "CreateContainerError", "ErrImageNeverPull", ErrImagePull, "ImagePullBackOff", "InvalidImageName"}
+
+// ErrImagePull is the waiting reason after the first failed pull.
+const ErrImagePull = "ErrImagePull"
+
 // Stuck reports whether a pod cannot start until something else changes: no node takes it, its image cannot be pulled, or its container cannot be
 // created. That may be over soon: the scheduler and the kubelet try again.
 func Stuck(p *corev1.Pod) bool {
-	waits := []string{"ErrImagePull", "ImagePullBackOff", "ErrImageNeverPull", "InvalidImageName", "CreateContainerError", "CreateContainerConfigError"}
 	return slices.ContainsFunc(p.Status.Conditions, func(c corev1.PodCondition) bool {
 		return c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse && c.Reason == corev1.PodReasonUnschedulable
 	}) || slices.ContainsFunc(slices.Concat(p.Status.InitContainerStatuses, p.Status.ContainerStatuses), func(s corev1.ContainerStatus) bool {
-		return s.State.Waiting != nil && slices.Contains(waits, s.State.Waiting.Reason)
+		return s.State.Waiting != nil && slices.Contains(NotStarting, s.State.Waiting.Reason)
 	})
 }
 
@@ -198,7 +203,7 @@ func Stuck(p *corev1.Pod) bool {
 func NoImage(p *corev1.Pod) error {
 	for _, c := range p.Status.ContainerStatuses {
 		w := c.State.Waiting
-		if w == nil || !slices.Contains([]string{"ErrImagePull", "ImagePullBackOff", "ErrImageNeverPull"}, w.Reason) {
+		if w == nil || !slices.Contains([]string{ErrImagePull, "ImagePullBackOff", "ErrImageNeverPull"}, w.Reason) {
 			continue
 		}
 		image := p.Spec.Containers[0].Image

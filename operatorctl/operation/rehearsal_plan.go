@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/internal/kube"
 	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/operatorctl/component"
 	"yunion.io/x/ocadm/operatorctl/release"
@@ -213,9 +214,6 @@ type outcome struct {
 	address string
 }
 
-// stuck are the waiting reasons of containers that will not start.
-var stuck = []string{"ImagePullBackOff", "ErrImageNeverPull", "InvalidImageName", "CreateContainerConfigError", "CreateContainerError"}
-
 // judgePod returns the state of a pod. A ready pod has migrated: the services listen once their tables are in order.
 func judgePod(p *corev1.Pod) outcome {
 	out := outcome{why: cmp.Or(condition(p, corev1.PodScheduled, corev1.ConditionFalse), string(p.Status.Phase)), address: p.Status.PodIP,
@@ -237,8 +235,8 @@ func judgePod(p *corev1.Pod) outcome {
 			return out
 		case c.State.Waiting != nil:
 			out.why = strings.TrimSuffix(c.State.Waiting.Reason+": "+c.State.Waiting.Message, ": ")
-			out.over = slices.Contains(stuck, c.State.Waiting.Reason)
-			out.lost = !out.over // it would not start in the cloud, either
+			out.over = slices.Contains(kube.NotStarting, c.State.Waiting.Reason) && c.State.Waiting.Reason != kube.ErrImagePull // the next pull may succeed
+			out.lost = !out.over                                                                                                // it would not start in the cloud, either
 		case c.Ready && p.Spec.Containers[0].ReadinessProbe != nil:
 			out.over, out.ok = true, true
 		}

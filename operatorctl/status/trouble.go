@@ -18,10 +18,7 @@ import (
 )
 
 // hopeless lists the waiting reasons that do not go away by themselves.
-var hopeless = []string{
-	kube.CrashLoop, "CreateContainerConfigError", "CreateContainerError", "ErrImageNeverPull", "ErrImagePull", "ImagePullBackOff",
-	"InvalidImageName", "RunContainerError", "OOMKilled", "Unschedulable",
-}
+var hopeless = append([]string{kube.CrashLoop, "RunContainerError", "OOMKilled", "Unschedulable"}, kube.NotStarting...)
 
 // Trouble returns why a pod does not run, "" if it runs or is starting. It does not name the pod: the pods of a workload fail alike.
 func Trouble(p corev1.Pod, now time.Time) string {
