@@ -137,8 +137,11 @@ func (in Input) elsewhere(c component.Resolved, name string) bool {
 func (in Input) chosen(option string) bool {
 	return slices.ContainsFunc(in.Order, func(name string) bool {
 		c := in.Cluster.Components[name]
+		if !c.Enabled || c.OptionsRecord() == "" {
+			return false
+		}
 		_, shared := in.stored(c)
-		return c.Enabled && c.OptionsRecord() != "" && shared[option] != nil
+		return shared[option] != nil
 	})
 }
 

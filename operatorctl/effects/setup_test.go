@@ -51,7 +51,8 @@ func TestAddressOfTheConsole(t *testing.T) {
 			}
 			if c.chosen != "" {
 				region := component.Component{Name: "region", Config: &component.Config{}, Account: &component.Account{}, Endpoints: []component.Endpoint{{Service: "compute_v2"}}}
-				in.Order, in.Cluster.Components = []string{"region"}, map[string]component.Resolved{"region": {Component: region, Enabled: true}}
+				in.Order = []string{"etcd", "region"}
+				in.Cluster.Components = map[string]component.Resolved{"region": {Component: region, Enabled: true}, "etcd": {Component: component.Component{Name: "etcd"}, Enabled: true}}
 				in.Values["region"] = map[string]any{"api_server": c.chosen}
 				in.Options = in.Values
 			}
