@@ -52,6 +52,9 @@ func NodeLabels(c *config.Config, role Role) []string {
 
 func nodeRegistration(c *config.Config, role Role) kubeadmv1beta4.NodeRegistrationOptions {
 	var args []kubeadmv1beta4.Arg
+	if c.Node.Name != "" { // otherwise the kubelet takes the machine's name at each start, and the cluster refuses that of a renamed machine
+		args = append(args, arguments("hostname-override", c.Node.Name)...)
+	}
 	if c.Node.IP != "" {
 		args = append(args, arguments("node-ip", c.Node.IP)...)
 	}
