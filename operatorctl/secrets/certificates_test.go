@@ -16,6 +16,22 @@ import (
 	"yunion.io/x/ocadm/test/require"
 )
 
+// store issues what is due, and stores it as the operator does: a Secret keeps its time of creation.
+func store(t *testing.T, w Wanted, found map[string]*corev1.Secret) Certificates {
+	t.Helper()
+	p, err := w.Plan(found)
+	require.NoError(t, err)
+	c, err := p.Apply()
+	require.NoError(t, err)
+	for _, s := range c.Secrets {
+		if found[s.Name] == nil {
+			found[s.Name] = &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: s.Name, CreationTimestamp: metav1.NewTime(w.Now)}}
+		}
+		found[s.Name].Data = s.Data
+	}
+	return c
+}
+
 // Most services get etcd's client certificate from the identity service when they start, and keep it. A new one reaches them only with a new service
 // certificate, for which their pods restart.
 func TestServiceCertificateFollowsThatOfEtcd(t *testing.T) {
@@ -23,13 +39,7 @@ func TestServiceCertificateFollowsThatOfEtcd(t *testing.T) {
 	found := map[string]*corev1.Secret{}
 	apply := func() (service, client []byte) {
 		t.Helper()
-		p, err := w.Plan(found)
-		require.NoError(t, err)
-		c, err := p.Apply()
-		require.NoError(t, err)
-		for _, s := range c.Secrets {
-			found[s.Name] = &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: s.Name}, Data: s.Data}
-		}
+		store(t, w, found)
 		return found["default-certs"].Data[keyServiceCert], found["default-etcd-client"].Data["etcd-client.crt"]
 	}
 	service, client := apply()
@@ -58,13 +68,7 @@ func TestCAOfEtcdsClientsIsOne(t *testing.T) {
 	w := Wanted{Cluster: "default", Namespace: "onecloud", Names: []string{"service"}, Now: b0, Served: map[string]string{}}
 	found := map[string]*corev1.Secret{}
 	for step := range 5 {
-		p, err := w.Plan(found)
-		require.NoError(t, err)
-		c, err := p.Apply()
-		require.NoError(t, err)
-		for _, s := range c.Secrets {
-			found[s.Name] = &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: s.Name}, Data: s.Data}
-		}
+		c := store(t, w, found)
 		cas, err := pki.ParseCerts([]byte(c.EtcdClient.CAPEM))
 		require.NoError(t, err)
 		client, err := pki.ParseCerts([]byte(c.EtcdClient.PEM))
@@ -83,17 +87,7 @@ func TestSuppliedCertificateAndThoseOfEtcd(t *testing.T) {
 	found := map[string]*corev1.Secret{}
 	apply := func() Certificates {
 		t.Helper()
-		p, err := w.Plan(found)
-		require.NoError(t, err)
-		c, err := p.Apply()
-		require.NoError(t, err)
-		for _, s := range c.Secrets {
-			if found[s.Name] == nil {
-				found[s.Name] = &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: s.Name, CreationTimestamp: metav1.NewTime(w.Now)}}
-			}
-			found[s.Name].Data = s.Data
-		}
-		return c
+		return store(t, w, found)
 	}
 	own := apply()
 	supplied := found["default-certs"].DeepCopy()
@@ -127,13 +121,7 @@ func TestCertificatesOfTheFutureAreReplaced(t *testing.T) {
 	found := map[string]*corev1.Secret{}
 	apply := func() (ca, service []byte) {
 		t.Helper()
-		p, err := w.Plan(found)
-		require.NoError(t, err)
-		c, err := p.Apply()
-		require.NoError(t, err)
-		for _, s := range c.Secrets {
-			found[s.Name] = &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: s.Name}, Data: s.Data}
-		}
+		store(t, w, found)
 		return found["default-certs"].Data[keyCACert], found["default-certs"].Data[keyServiceCert]
 	}
 	ca, _ := apply()
