@@ -183,6 +183,13 @@ func PodReady(p *corev1.Pod) bool {
 	})
 }
 
+// Unschedulable returns the scheduler's condition of a pod that fits on no node, otherwise an empty one.
+func Unschedulable(p *corev1.Pod) corev1.PodCondition {
+	return lists.First(p.Status.Conditions, func(c corev1.PodCondition) bool {
+		return c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse && c.Reason == corev1.PodReasonUnschedulable
+	})
+}
+
 // NotStarting lists the waiting reasons of containers that the kubelet cannot start. It tries again.
 var NotStarting = []string{"CreateContainerConfigError", "CreateContainerError", "ErrImageNeverPull", ErrImagePull, "ImagePullBackOff", "InvalidImageName"}
 
@@ -192,9 +199,7 @@ const ErrImagePull = "ErrImagePull"
 // Stuck reports whether a pod cannot start until something else changes: no node takes it, its image cannot be pulled, or its container cannot be
 // created. That may be over soon: the scheduler and the kubelet try again.
 func Stuck(p *corev1.Pod) bool {
-	return slices.ContainsFunc(p.Status.Conditions, func(c corev1.PodCondition) bool {
-		return c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse && c.Reason == corev1.PodReasonUnschedulable
-	}) || slices.ContainsFunc(slices.Concat(p.Status.InitContainerStatuses, p.Status.ContainerStatuses), func(s corev1.ContainerStatus) bool {
+	return Unschedulable(p).Reason != "" || slices.ContainsFunc(slices.Concat(p.Status.InitContainerStatuses, p.Status.ContainerStatuses), func(s corev1.ContainerStatus) bool {
 		return s.State.Waiting != nil && slices.Contains(NotStarting, s.State.Waiting.Reason)
 	})
 }

@@ -226,19 +226,23 @@ func (in Input) setup(c component.Resolved, name string) Effect {
 	if len(t.asks) > 0 {
 		e.Target = Target(t.asks[0])
 	}
-	switch of := []any{"setup", name, t.version}; {
+	switch k := in.Cluster; {
 	case t.Once:
-		e.Hash = in.hash(of...)
+		e.Hash = in.setupHash(name, t.version)
 	case t.wants != nil:
-		e.Hash = in.hash(append(of, t.wants(in))...)
+		e.Hash = in.setupHash(name, t.version, t.wants(in))
 	default:
-		k := in.Cluster
-		e.Hash = in.hash(append(of, k.Region, k.Zone, k.Product, k.Edition, k.LoadBalancer, k.Spec.CustomZones)...)
+		e.Hash = in.setupHash(name, t.version, k.Region, k.Zone, k.Product, k.Edition, k.LoadBalancer, k.Spec.CustomZones)
 	}
 	if c.Name == identityName {
 		e.Target, e.Follows = Identity, []string{"endpoints/" + identityName}
 	}
 	return e
+}
+
+// setupHash returns the hash of a setup task that depends on values.
+func (in Input) setupHash(name string, version int, values ...any) string {
+	return in.hash(append([]any{"setup", name, version}, values...)...)
 }
 
 func (in Input) bind(do doing) func(context.Context, Clients) (bool, error) {

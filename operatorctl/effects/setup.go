@@ -61,7 +61,7 @@ func commonConfig(ctx context.Context, s session, in Input) (bool, error) {
 	}
 	before, _ := stored["default"][addressOption].(string)
 	was := in.Recorded["setup/common-config"]
-	if was != "" && before != "" && was != in.hash("setup", "common-config", addressVersion, map[string]any{addressOption: before}) {
+	if was != "" && before != "" && was != in.setupHash("common-config", addressVersion, map[string]any{addressOption: before}) {
 		return false, nil
 	}
 	changed, err := s.id.EnsureServiceConfig(ctx, commonService, wanted)
@@ -78,7 +78,7 @@ func consoleAddress(in Input) map[string]any {
 	return map[string]any{addressOption: "https://" + in.Cluster.PublicHost("web")}
 }
 
-// consoleLogin lets the administrator log in at the console (docs/decisions/0003-console-login.md). In an adopted cloud this is a change that nobody expects.
+// consoleLogin lets the administrator log in at the console (docs/decisions/0003-console-login.md). An event reports the change, which is unexpected in an adopted cloud.
 func consoleLogin(ctx context.Context, s session, _ Input) (bool, error) {
 	changed, err := s.id.AllowWebConsole(ctx, AdminUser)
 	if changed {

@@ -47,9 +47,7 @@ func Trouble(p corev1.Pod, now time.Time) string {
 
 // unschedulable returns the scheduler's message for a pod that fits on no node.
 func unschedulable(p corev1.Pod) string {
-	c := lists.First(p.Status.Conditions, func(c corev1.PodCondition) bool {
-		return c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse && c.Reason == corev1.PodReasonUnschedulable
-	})
+	c := kube.Unschedulable(&p)
 	return strings.TrimSuffix(c.Reason+": "+c.Message, ": ")
 }
 

@@ -82,7 +82,9 @@ func (f Files) Glob(patterns ...string) (out []string) {
 }
 
 // Any reports whether any file matches one of the patterns.
-func (f Files) Any(patterns ...string) bool { return len(f.Glob(patterns...)) > 0 }
+func (f Files) Any(patterns ...string) bool {
+	return slices.ContainsFunc(patterns, func(p string) bool { return len(f.Glob(p)) > 0 })
+}
 
 // Digest returns the SHA-256 of a file, "sha256:…".
 func (f Files) Digest(name string) (string, error) {
