@@ -46,30 +46,33 @@ func WaitReady(ctx context.Context, c client.WithWatch, obj client.Object, repor
 	return waitReady(ctx, c, obj, Ready, report)
 }
 
-// startLimit is how long the newest pod may be stuck before WaitStarted gives up.
-const startLimit = 3 * time.Minute
+// startLimit is how long the newest pod may be stuck before WaitStarted gives up. With progress, it is longLimit: a registry that hangs keeps the kubelet
+// pulling, and other pods may never rest.
+const startLimit, longLimit = 3 * time.Minute, 15 * time.Minute
 
-// errStuck is the reason why WaitStarted gives up. Like the end of the time, it is a context.DeadlineExceeded.
-var errStuck = stuckError(fmt.Sprintf("giving up: the pod has not been able to start for %.0f minutes", startLimit.Minutes()))
-
+// stuckError is the reason why WaitStarted gives up. Like the end of the time, it is a context.DeadlineExceeded.
 type stuckError string
 
 func (e stuckError) Error() string { return string(e) }
 
 func (stuckError) Is(target error) bool { return target == context.DeadlineExceeded }
 
-// WaitStarted is WaitReady for a Deployment that needs nothing which is still being installed: it gives up if the newest pod stays Stuck, and there is no
-// progress in its namespace: no image is being pulled, and nothing adds a node for it. If the image of ocadm cannot be pulled, the error is NoImage's.
+// WaitStarted is WaitReady for a Deployment that needs nothing which is still being installed: it gives up if the newest pod stays Stuck, later if there is
+// progress in its namespace: an image is being pulled, or a node is added for it. If the image of ocadm cannot be pulled, the error is NoImage's.
 func WaitStarted(ctx context.Context, c client.WithWatch, d *appsv1.Deployment, report func(why string)) error {
 	ctx, giveUp := context.WithCancelCause(ctx)
 	defer giveUp(nil)
 	var stuck atomic.Pointer[corev1.Pod]
-	limit := time.AfterFunc(startLimit, func() {
-		if p := stuck.Load(); p != nil {
-			giveUp(cmp.Or(NoImage(p), error(errStuck)))
-		}
-	})
+	after := func(limit time.Duration) *time.Timer {
+		return time.AfterFunc(limit, func() {
+			if p := stuck.Load(); p != nil {
+				giveUp(cmp.Or(NoImage(p), error(stuckError(fmt.Sprintf("giving up: the pod has not been able to start for %.0f minutes", limit.Minutes())))))
+			}
+		})
+	}
+	limit, most := after(startLimit), after(longLimit)
 	defer limit.Stop()
+	defer most.Stop()
 	go Activity(ctx, c, func(string) { limit.Reset(startLimit) }, client.InNamespace(d.Namespace))
 	return waitReady(ctx, c, d, func(o client.Object, pods []corev1.Pod) (bool, string) {
 		var now *corev1.Pod
@@ -81,6 +84,7 @@ func WaitStarted(ctx context.Context, c client.WithWatch, d *appsv1.Deployment, 
 		}
 		if was := stuck.Swap(now); was == nil && now != nil {
 			limit.Reset(startLimit)
+			most.Reset(longLimit)
 		}
 		return Ready(o, pods)
 	}, report)

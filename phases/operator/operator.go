@@ -25,6 +25,7 @@ import (
 	"yunion.io/x/ocadm/internal/kube"
 	"yunion.io/x/ocadm/internal/wait"
 	"yunion.io/x/ocadm/internal/workflow"
+	"yunion.io/x/ocadm/phases/config"
 	"yunion.io/x/ocadm/phases/host"
 	"yunion.io/x/ocadm/templates"
 )
@@ -153,8 +154,8 @@ func Ready() host.Phase {
 			ready, _ := kube.Ready(d, nil)
 			return ready
 		},
-		func(ctx context.Context, _ *host.Host, c client.WithWatch, r workflow.Reporter) error {
-			return WaitReady(ctx, c, func(why string) { r.Waiting("operator", why) })
+		func(ctx context.Context, h *host.Host, c client.WithWatch, r workflow.Reporter) error {
+			return waitReady(ctx, h, c, func(why string) { r.Waiting("operator", why) })
 		})
 }
 
@@ -162,9 +163,14 @@ func deployment() *appsv1.Deployment {
 	return &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: Namespace, Name: Name}}
 }
 
-// WaitReady waits until the operator runs and every pod of an older version has ended. It does not wait long for an image that cannot be pulled.
-func WaitReady(ctx context.Context, c client.WithWatch, report func(why string)) error {
-	err := kube.WaitStarted(ctx, c, deployment(), report)
+// waitReady waits until the operator runs and every pod of an older version has ended. It does not wait long for an image that cannot be pulled.
+func waitReady(ctx context.Context, h *host.Host, c client.WithWatch, report func(why string)) error {
+	var err error
+	if h.Config.Addons.CNI == config.None { // the user is installing the pod network
+		err = kube.WaitReady(ctx, c, deployment(), report)
+	} else {
+		err = kube.WaitStarted(ctx, c, deployment(), report)
+	}
 	if !errors.Is(err, context.DeadlineExceeded) {
 		return err
 	}
