@@ -17,6 +17,7 @@ import (
 	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/internal/ssh"
 	machinectl "yunion.io/x/ocadm/operatorctl/machine"
+	"yunion.io/x/ocadm/phases/config"
 )
 
 type machineFlags struct {
@@ -24,8 +25,7 @@ type machineFlags struct {
 	key, passphraseFile                  string
 	passwordFile, sudoPasswordFile       string
 	port                                 int32
-	roles, hostNetworks                  []string
-	labels                               map[string]string
+	roles, labels, hostNetworks          []string
 	paused, callback, dryRun             bool
 }
 
@@ -85,7 +85,7 @@ func (m *machineFlags) add(c *cobra.Command) {
 	fs.StringVar(&m.secret, "secret", "", "existing Secret with the credentials, instead of files")
 	fs.StringVar(&m.hostKey, "host-key", "", "key that the machine must present, TYPE BASE64 or SHA256:... (default: the key of the first contact is pinned)")
 	fs.StringSliceVar(&m.roles, "roles", nil, "what the machine does: compute, controller, controlplane, baremetal, lbagent")
-	fs.StringToStringVar(&m.labels, "labels", nil, "additional labels of its Node, key=value")
+	fs.StringSliceVar(&m.labels, "labels", nil, "additional labels of its Node, key=value")
 	fs.StringSliceVar(&m.hostNetworks, "host-networks", nil, "networks of virtual machines, NIC/BRIDGE/ADDRESS, as for join")
 	fs.BoolVar(&m.callback, "callback", false, "nothing logs in to the machine: it boots with its bootstrap data and calls in")
 	fs.BoolVar(&m.dryRun, "dry-run", false, "have the API server check the machines, and add none")
@@ -109,8 +109,11 @@ func (m *machineFlags) machines(a *app, f *cloudFlags, args []string) ([]cluster
 		}
 		return all, nil, err
 	}
+	one, err := m.machine(f, args[0])
+	if err != nil {
+		return nil, nil, err
+	}
 	if m.callback {
-		one := m.machine(f, args[0])
 		one.Spec.Infrastructure.Callback = &v1alpha1.MachineCallback{}
 		return []cluster.Machine{one}, nil, nil
 	}
@@ -124,7 +127,6 @@ func (m *machineFlags) machines(a *app, f *cloudFlags, args []string) ([]cluster
 	if (len(data) == 0) == (m.secret == "") {
 		return nil, nil, misused("give either --key or --password-file, or --secret", "ocadm machine add "+args[0]+" --address "+m.address+" --key FILE")
 	}
-	one := m.machine(f, args[0])
 	login := v1alpha1.MachineLogin{Address: m.address, Port: m.port, User: m.user, HostKey: m.hostKey, CredentialsSecretName: m.secret}
 	if m.secret == "" {
 		login.CredentialsSecretName = args[0] + "-login"
@@ -157,15 +159,19 @@ func (m *machineFlags) credentials() (map[string][]byte, error) {
 }
 
 // machine returns what the flags say about a machine, apart from its access.
-func (m *machineFlags) machine(f *cloudFlags, name string) cluster.Machine {
+func (m *machineFlags) machine(f *cloudFlags, name string) (cluster.Machine, error) {
+	labels, err := config.Labels(m.labels)
+	if err != nil {
+		err = misused("--labels: "+err.Error(), "give each label once, as key=value")
+	}
 	one := cluster.Machine{}
 	one.APIVersion, one.Kind, one.Namespace, one.Name = v1alpha1.GroupVersion.String(), v1alpha1.MachineKind, f.namespace, name
 	if m.paused {
 		pause(&one)
 	}
-	one.Spec = v1alpha1.OnecloudMachineSpec{Cloud: f.name, Labels: m.labels, HostNetworks: m.hostNetworks}
+	one.Spec = v1alpha1.OnecloudMachineSpec{Cloud: f.name, Labels: labels, HostNetworks: m.hostNetworks}
 	one.Spec.Roles = lists.Map(m.roles, func(r string) v1alpha1.MachineRole { return v1alpha1.MachineRole(r) })
-	return one
+	return one, err
 }
 
 func readMachines(a *app, file string, f *cloudFlags) ([]cluster.Machine, error) {

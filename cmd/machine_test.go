@@ -33,9 +33,10 @@ func TestMachineAddDryRun(t *testing.T) {
 	var out bytes.Buffer
 	f := &cloudFlags{name: "default", namespace: "onecloud", output: ui.NewFormat("table", "json")}
 	for _, m := range []machineFlags{{dryRun: true}, {}} {
-		w1 := m.machine(f, "w1")
+		w1, err := m.machine(f, "w1")
+		require.NoError(t, err)
 		w1.Spec.Infrastructure.SSH.CredentialsSecretName = "w1-login"
-		err := m.create(t.Context(), newApp(Streams{Out: &out}), k, f, []cluster.Machine{w1}, map[string][]byte{"password": []byte("x")})
+		err = m.create(t.Context(), newApp(Streams{Out: &out}), k, f, []cluster.Machine{w1}, map[string][]byte{"password": []byte("x")})
 		require.NoError(t, err)
 		stored := k.Get(t.Context(), f.named("w1"), &cluster.Machine{}) == nil
 		login := k.Get(t.Context(), f.named("w1-login"), &corev1.Secret{}) == nil

@@ -49,15 +49,8 @@ func (v *validation) node() {
 	v.check("node.httpProxy", proxy(n.HTTPProxy))
 	v.check("node.httpsProxy", proxy(n.HTTPSProxy))
 	v.hostAgent()
-	seen := map[string]string{}
-	for _, l := range n.Labels {
-		key, value, err := Label(l)
-		v.check("node.labels", err)
-		if old, ok := seen[key]; ok && old != value && err == nil {
-			v.add("node.labels", fmt.Sprintf("%s is given twice", key))
-		}
-		seen[key] = value
-	}
+	_, err := Labels(n.Labels)
+	v.check("node.labels", err)
 	if n.ConntrackMaxPerCore != nil && *n.ConntrackMaxPerCore < 0 {
 		v.add("node.conntrackMaxPerCore", "it is negative")
 	}
