@@ -88,12 +88,17 @@ func (l List) Error() string {
 func (l List) Ignore(names []string) List {
 	out := make(List, len(l))
 	for i, f := range l {
-		if f.Severity == Error && f.Check != "" && slices.ContainsFunc(names, func(n string) bool { return strings.EqualFold(n, "all") || strings.EqualFold(n, f.Check) }) {
+		if f.Severity == Error && f.Check != "" && Ignored(f.Check, names) {
 			f.Severity = Warning
 		}
 		out[i] = f
 	}
 	return out
+}
+
+// Ignored reports whether the names of ignored checks include a check.
+func Ignored(check string, names []string) bool {
+	return slices.ContainsFunc(names, func(n string) bool { return strings.EqualFold(n, "all") || strings.EqualFold(n, check) })
 }
 
 // Of returns the findings in err, or nil.

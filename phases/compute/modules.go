@@ -140,7 +140,7 @@ func loadModules(ctx context.Context, h *host.Host, r workflow.Reporter) error {
 			r.Changed("loaded the kernel module %s", m.name)
 		case ctx.Err() != nil:
 			return err
-		case m.needed && !ignored(h, CheckModules):
+		case m.needed && !finding.Ignored(CheckModules, h.Config.Run.IgnorePreflightErrors):
 			return finding.Errorf(CodeModule, "The kernel module "+m.name+" cannot be loaded",
 				installModules(h)+"; if the kernel has it under another name, continue with: --ignore-preflight-errors "+CheckModules, "%w", err)
 		default:
@@ -151,11 +151,4 @@ func loadModules(ctx context.Context, h *host.Host, r workflow.Reporter) error {
 		r.Info("continuing without kernel modules: %s", strings.Join(lacking, ", "))
 	}
 	return nil
-}
-
-// ignored reports whether the user accepts what the given preflight check refuses.
-func ignored(h *host.Host, check string) bool {
-	return slices.ContainsFunc(h.Config.Run.IgnorePreflightErrors, func(n string) bool {
-		return strings.EqualFold(n, check) || strings.EqualFold(n, "all")
-	})
 }

@@ -114,7 +114,7 @@ func HostNetworks(h *host.Host) []finding.Finding {
 // accepted returns the network errors that preflight would report. It is for the steps after which the host agent uses the networks: a step that runs
 // alone has had no preflight.
 func accepted(h *host.Host) error {
-	if ignored(h, CheckNetworks) {
+	if finding.Ignored(CheckNetworks, h.Config.Run.IgnorePreflightErrors) {
 		return nil
 	}
 	return finding.List(HostNetworks(h)).Err()

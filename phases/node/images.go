@@ -90,7 +90,7 @@ func (g ImageGroup) missing(ctx context.Context, h *host.Host) ([]string, error)
 	if err := h.Source().CheckPlatform(h.Facts.Arch, ""); err != nil {
 		return nil, err
 	}
-	if err := h.Source().CheckImages(need); err != nil {
+	if err := h.Source().CheckImages(need); err != nil && !finding.Ignored(BundleCheck, h.Config.Run.IgnorePreflightErrors) {
 		return nil, err
 	}
 	return lists.Pick(h.Source().Contents().Images, func(i bundle.ImageInfo) (string, bool) {

@@ -41,6 +41,9 @@ const (
 	CodeNoMirrors        = "OCA-2414"
 )
 
+// BundleCheck is the preflight check of the bundle. Ignoring it also accepts images that the bundle lacks: the kubelet pulls them.
+const BundleCheck = "Bundle"
+
 // Where node software goes.
 const (
 	binDir       = "/usr/local/bin"

@@ -226,6 +226,17 @@ func TestImages(t *testing.T) {
 	if _, err := group.phase().Check(t.Context(), m.Host); code(err) != bundle.CodeMissingImages {
 		t.Errorf("got %v", err)
 	}
+
+	// If the check is ignored, the bundle's images are imported, and the kubelet pulls the other one.
+	m.Config.Run.IgnorePreflightErrors = []string{BundleCheck}
+	m.outputs[ls] = "REF TYPE DIGEST SIZE PLATFORMS LABELS\n" + row(0)
+	group.Need = need(imageOne, imageTwo, "registry.example/three:v1")
+	require.NoError(t, group.phase().Run(t.Context(), m.Host, m))
+	if d := cmp.Diff([]string{imageTwo}, m.imported(t)); d != "" {
+		t.Errorf("imported (-want +got):\n%s", d)
+	}
+	m.outputs[ls] += row(1)
+	require.NoError(t, group.phase().Verify(t.Context(), m.Host))
 }
 
 func TestImagesOfADamagedBundle(t *testing.T) {

@@ -29,7 +29,7 @@ const bundleTimeout = 10 * time.Minute
 
 func softwareChecks() []Check {
 	return []Check{
-		{Name: "Bundle", Short: "the bundle is complete, is for this machine, and contains every image", Timeout: bundleTimeout,
+		{Name: node.BundleCheck, Short: "the bundle is complete, is for this machine, and contains every image", Timeout: bundleTimeout,
 			Codes: []string{bundle.CodeUnreadable, bundle.CodeNotABundle, bundle.CodeTruncated, bundle.CodeCorrupt,
 				bundle.CodeWrongPlatform, bundle.CodeWrongVersion, bundle.CodeMissingImages, bundle.CodeMissingFile},
 			Applies: func(_ Kind, c *config.Config) bool { return c.Node.Bundle != "" }, run: checkBundle},
