@@ -70,7 +70,7 @@ func TestStartedWhileTheBackupIsRead(t *testing.T) {
 	require.NoError(t, p.Prepare(t.Context(), workflow.Discard{}))
 	info, err := p.Write(t.Context(), workflow.Discard{})
 	require.NoError(t, err)
-	x := &restoring{client: c, key: client.ObjectKeyFromObject(cloud), from: cloud.Spec.MySQL, operation: o, out: &Restored{}, halt: haltOf(cloud)}
+	x := &restoring{halting: halting{client: c, key: client.ObjectKeyFromObject(cloud), from: cloud.Spec.MySQL, operation: o, halt: haltOf(cloud)}, out: &Restored{}}
 	x.Store, x.Name, x.info, x.contents = dir, info.Name, info, &backup.Contents{Header: info.Header}
 	t.Cleanup(x.close)
 	require.NoError(t, x.look(t.Context(), workflow.Discard{}))
@@ -105,8 +105,8 @@ func TestBackupIsReadBeforeTheDatabasesAreReplaced(t *testing.T) {
 func TestStartedDuringAMove(t *testing.T) {
 	cloud, o := stoppedCloud("old.invalid", v1alpha1.ActionMoveDatabase, v1alpha1.OperationRunning)
 	c := fake.NewClientBuilder().WithScheme(kube.Scheme()).WithObjects(cloud).Build()
-	x := &moving{client: c, from: cloud.Spec.MySQL, operation: o, halt: haltOf(cloud), out: Moved{From: "old.invalid:3306", To: "new.invalid:3306"}}
-	x.Key, x.To = client.ObjectKeyFromObject(cloud), v1alpha1.DatabaseServer{Host: "new.invalid", Password: "p"}
+	x := &moving{halting: halting{client: c, key: client.ObjectKeyFromObject(cloud), from: cloud.Spec.MySQL, operation: o, halt: haltOf(cloud)}, out: Moved{From: "old.invalid:3306", To: "new.invalid:3306"}}
+	x.Key, x.To = x.key, v1alpha1.DatabaseServer{Host: "new.invalid", Password: "p"}
 	require.NoError(t, x.look(t.Context(), workflow.Discard{}))
 	started(t, c, cloud)
 	if err := x.change(t.Context(), workflow.Discard{}); !isCode(err, codeStopped) {
@@ -190,7 +190,7 @@ func TestRestoreEndsThePauseWhenRepeated(t *testing.T) {
 		},
 	}).Build()
 	once := func() error {
-		x := &restoring{client: c, key: client.ObjectKeyFromObject(cloud), from: cloud.Spec.MySQL, out: &Restored{}}
+		x := &restoring{halting: halting{client: c, key: client.ObjectKeyFromObject(cloud), from: cloud.Spec.MySQL}, out: &Restored{}}
 		x.contents = &backup.Contents{Objects: []backup.Object{
 			{Kind: "Secret", Name: s.Name, JSON: []byte(`{"apiVersion":"v1","kind":"Secret","metadata":{"name":"` + s.Name + `"},"data":{"cloud-id":"dQ==","p":"b2xk"}}`)},
 			{Kind: v1alpha1.Kind, Name: cloud.Name, JSON: []byte(`{"apiVersion":"onecloud.yunion.io/v1alpha1","kind":"OnecloudCluster","metadata":{"name":"` + cloud.Name + `"},"spec":{}}`)},

@@ -55,7 +55,7 @@ func (m MoveDatabase) Apply(ctx context.Context, c client.WithWatch) (Moved, err
 	if err != nil {
 		return Moved{}, err
 	}
-	x := &moving{MoveDatabase: m, client: c, cloud: u, from: cr.Spec.MySQL, out: Moved{From: address(cr.Spec.MySQL), To: address(m.To)}}
+	x := &moving{MoveDatabase: m, halting: halting{client: c, key: m.Key, from: cr.Spec.MySQL}, cloud: u, out: Moved{From: address(cr.Spec.MySQL), To: address(m.To)}}
 	if x.out.From == x.out.To {
 		if cr.Spec.MySQL.MovedFrom == "" { // the move is complete; if the cloud is stopped, then by someone else
 			return x.out, nil
@@ -93,21 +93,15 @@ func (m MoveDatabase) Apply(ctx context.Context, c client.WithWatch) (Moved, err
 
 type moving struct {
 	MoveDatabase
-	client client.WithWatch
-	cloud  *unstructured.Unstructured
-	// from is the old server, as confirmed by the user.
-	from        v1alpha1.DatabaseServer
+	halting
+	cloud       *unstructured.Unstructured
 	old, target *mysql.Admin
 	databases   []string
 	out         Moved
-	// operation is the operation of this move; it has a name once it runs.
-	operation *Operation
-	// halt is how the cloud was stopped.
-	halt halt
 }
 
 func (x *moving) open(ctx context.Context, cr *v1alpha1.OnecloudCluster) error {
-	id, err := archive.CredentialsID(ctx, x.client, x.Key)
+	id, err := archive.CredentialsID(ctx, x.client, x.key)
 	if err != nil {
 		return err
 	}
@@ -150,16 +144,16 @@ func (x *moving) list(ctx context.Context) (size int64, err error) {
 }
 
 func (x *moving) look(ctx context.Context, _ workflow.Reporter) (err error) {
-	x.cloud, _, err = unmoved(ctx, x.client, x.Key, x.from)
+	x.cloud, _, err = unmoved(ctx, x.client, x.key, x.from)
 	return err
 }
 
 // stop stops the services, and lists the databases again: an earlier operation may have created one.
-func (x *moving) stop(ctx context.Context, r workflow.Reporter) (err error) {
-	if x.halt, err = stopFor(ctx, x.client, x.Key, x.operation.Name, r); err != nil {
+func (x *moving) stop(ctx context.Context, r workflow.Reporter) error {
+	if err := x.halting.stop(ctx, r); err != nil {
 		return err
 	}
-	_, err = x.list(ctx)
+	_, err := x.list(ctx)
 	return err
 }
 
@@ -184,7 +178,7 @@ func moveSteps() []workflow.Phase[*moving] {
 // change switches the cloud to the new server. If the API server refuses that, the services start on the old one. An error whose request took effect
 // nevertheless is ignored.
 func (x *moving) change(ctx context.Context, r workflow.Reporter) error {
-	if err := x.halt.lasts(ctx, x.client, x.Key); err != nil { // the copies lack what was written since
+	if err := x.stillStopped(ctx); err != nil { // the copies lack what was written since
 		return err
 	}
 	err := x.switchTo(ctx, x.client, x.cloud)
@@ -192,7 +186,7 @@ func (x *moving) change(ctx context.Context, r workflow.Reporter) error {
 		return x.switched(r)
 	}
 	var began error
-	if now, reading := get(ctx, x.client, x.Key); reading != nil {
+	if now, reading := get(ctx, x.client, x.key); reading != nil {
 		began = reading
 	} else if cr, reading := typed(now); reading != nil {
 		began = reading
@@ -200,7 +194,7 @@ func (x *moving) change(ctx context.Context, r workflow.Reporter) error {
 		return x.switched(r)
 	} else if server != x.out.From {
 		began = errors.New("the cloud uses " + server + " now")
-	} else if started, starting := startAgain(ctx, x.client, x.Key, x.operation.Name, r); starting != nil {
+	} else if started, starting := startAgain(ctx, x.client, x.key, x.operation.Name, r); starting != nil {
 		began = starting
 	} else {
 		state := "the services run on "
@@ -235,24 +229,18 @@ func (x *moving) copy(ctx context.Context, r workflow.Reporter) error {
 	return nil
 }
 
-// startAgain restarts the services on the old server.
-func (x *moving) startAgain(ctx context.Context, r workflow.Reporter) error {
-	_, err := startAgain(ctx, x.client, x.Key, x.operation.Name, r)
-	return err
-}
-
 // start starts the services. It also removes the name of the old server from the cloud, so that the next change of the server is refused again.
 func (x *moving) start(ctx context.Context, r workflow.Reporter) error {
-	now, err := get(ctx, x.client, x.Key)
+	now, err := get(ctx, x.client, x.key)
 	if err != nil {
 		return err
 	}
 	if left, _, _ := unstructured.NestedString(now.Object, "spec", "mysql", "movedFrom"); left != "" {
-		if err := endPause(ctx, x.client, x.Key, r.Changed); err != nil {
+		if err := endPause(ctx, x.client, x.key, r.Changed); err != nil {
 			return err
 		}
 	}
-	if err := Start(ctx, x.client, x.Key); err != nil {
+	if err := Start(ctx, x.client, x.key); err != nil {
 		return err
 	}
 	if err := merge(ctx, x.client, x.cloud, map[string]any{"spec": map[string]any{"mysql": map[string]any{"movedFrom": nil}}}); err != nil {

@@ -40,8 +40,9 @@ func TestSwitchWithoutAnAnswer(t *testing.T) {
 		})
 		u, err := get(t.Context(), c, client.ObjectKeyFromObject(theCloud("")))
 		require.NoError(t, err)
-		x := &moving{MoveDatabase: MoveDatabase{Key: client.ObjectKeyFromObject(u), To: v1alpha1.DatabaseServer{Host: "new", Password: "p"}}, client: c, cloud: u,
-			out: Moved{From: "old:3306", To: "new:3306"}, operation: &Operation{}}
+		key := client.ObjectKeyFromObject(u)
+		x := &moving{MoveDatabase: MoveDatabase{Key: key, To: v1alpha1.DatabaseServer{Host: "new", Password: "p"}}, halting: halting{client: c, key: key, operation: &Operation{}},
+			cloud: u, out: Moved{From: "old:3306", To: "new:3306"}}
 		err = x.change(t.Context(), workflow.Discard{})
 		code := ""
 		for _, f := range finding.Of(err) {

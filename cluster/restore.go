@@ -170,7 +170,7 @@ func (r Restore) inPlace(ctx context.Context, c client.WithWatch, live *unstruct
 	if err != nil {
 		return err
 	}
-	x := &restoring{Restore: r, client: c, key: key, cloud: live, from: cr.Spec.MySQL, out: out}
+	x := &restoring{Restore: r, halting: halting{client: c, key: key, from: cr.Spec.MySQL}, cloud: live, out: out}
 	defer x.close()
 	if err := x.open(ctx, cr); err != nil {
 		return err
@@ -212,7 +212,7 @@ func (r Restore) recreate(ctx context.Context, c client.WithWatch, key client.Ob
 	if server.Password != "" {
 		server.PasswordSecretRef = nil
 	}
-	x := &restoring{Restore: r, client: c, key: key, out: out}
+	x := &restoring{Restore: r, halting: halting{client: c, key: key}, out: out}
 	defer x.close()
 	var err error
 	owner := backup.Cloud{ID: id, Namespace: key.Namespace, Name: key.Name}

@@ -49,7 +49,7 @@ func TestOneRestoreAtATime(t *testing.T) {
 	cloud.Spec.MySQL.Port, cloud.Spec.MySQL.Password = int32(server.Port), server.RootPassword
 	c := fake.NewClientBuilder().WithScheme(kube.Scheme()).WithObjects(cloud).Build()
 	restore := func() *restoring {
-		x := &restoring{client: c, key: client.ObjectKeyFromObject(cloud), from: cloud.Spec.MySQL}
+		x := &restoring{halting: halting{client: c, key: client.ObjectKeyFromObject(cloud), from: cloud.Spec.MySQL}}
 		x.contents = &backup.Contents{}
 		x.contents.Header.Cloud.ID = "u"
 		t.Cleanup(x.close)
@@ -80,16 +80,14 @@ func TestNotWhatWasConfirmed(t *testing.T) {
 	key := client.ObjectKeyFromObject(theCloud(""))
 	c := fake.NewClientBuilder().WithScheme(kube.Scheme()).WithObjects(theCloud("new.invalid")).Build()
 	for name, from := range map[string]v1alpha1.DatabaseServer{"host": {Host: "old.invalid"}, "port": {Host: "new.invalid", Port: 3307}} {
-		restore, move := &restoring{client: c, key: key, from: from}, &moving{client: c, from: from}
-		move.Key = key
+		restore, move := &restoring{halting: halting{client: c, key: key, from: from}}, &moving{halting: halting{client: c, key: key, from: from}}
 		for _, err := range []error{restore.look(t.Context(), workflow.Discard{}), move.look(t.Context(), workflow.Discard{})} {
 			if l := finding.Of(err); len(l) != 1 || l[0].Code != "OCA-7425" {
 				t.Errorf("another %s: %v", name, err)
 			}
 		}
 	}
-	same := &moving{client: c, from: v1alpha1.DatabaseServer{Host: "new.invalid", Port: 3306}}
-	same.Key = key
+	same := &moving{halting: halting{client: c, key: key, from: v1alpha1.DatabaseServer{Host: "new.invalid", Port: 3306}}}
 	if err := same.look(t.Context(), workflow.Discard{}); err != nil || same.cloud == nil {
 		t.Errorf("the same server: %v", err)
 	}

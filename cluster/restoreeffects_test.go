@@ -41,7 +41,7 @@ func TestRestoreRemembersWhatWasDone(t *testing.T) {
 		"database/glance": "d2", "clickhouse/meter": "c2", "account/glance": "same", "options/glance": "o2", "account/aiproxy": "new", "endpoints/aiproxy": "new",
 		"identity/policy": "p", "identity/address": "a", "account/off": "long ago", "setup/off": "later", "option/glance/log_level": "set later",
 	}
-	x := &restoring{key: client.ObjectKeyFromObject(cloud)}
+	x := &restoring{halting: halting{key: client.ObjectKeyFromObject(cloud)}}
 	contents := backedUp(t, map[string]string{"account/off": "long ago", "setup/off": "another"},
 		map[string]string{"database/glance": "d1", "account/glance": "same", "options/glance": "o1", "identity/policy": "p", "option/glance/workers": "set then"})
 	x.contents = &contents

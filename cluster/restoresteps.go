@@ -26,20 +26,14 @@ import (
 
 type restoring struct {
 	Restore
-	client client.WithWatch
-	key    client.ObjectKey
-	admin  *mysql.Admin
-	out    *Restored
+	halting
+	admin *mysql.Admin
+	out   *Restored
 
-	// cloud is the existing cloud, nil for a new one. from is the database server on which the user confirmed to replace its databases.
+	// cloud is the existing cloud, nil for a new one.
 	cloud *unstructured.Unstructured
-	from  v1alpha1.DatabaseServer
 	// others lists its databases that are not in the backup, of components added later.
 	others []string
-	// operation is the operation of this restore; it has a name once it runs.
-	operation *Operation
-	// halt is how the cloud was stopped.
-	halt halt
 	// release releases the lock for replacing databases, which admin holds.
 	release func()
 }
@@ -152,11 +146,6 @@ func (x *restoring) holds(ctx context.Context) error {
 	return nil
 }
 
-func (x *restoring) stop(ctx context.Context, r workflow.Reporter) (err error) {
-	x.halt, err = stopFor(ctx, x.client, x.key, x.operation.Name, r)
-	return err
-}
-
 // locked wraps a step that may outlast the connection that holds the lock. Nothing has been replaced yet, so a restore without the lock ends there.
 func locked(run func(*restoring, context.Context, workflow.Reporter) error) func(context.Context, *restoring, workflow.Reporter) error {
 	return step(func(x *restoring, ctx context.Context, r workflow.Reporter) error {
@@ -181,7 +170,7 @@ func (x *restoring) check(ctx context.Context, r workflow.Reporter) error {
 	if err := x.admin.StillHolds(ctx); err != nil {
 		return databaseFinding(err)
 	}
-	return x.halt.lasts(ctx, x.client, x.key)
+	return x.stillStopped(ctx)
 }
 
 // save continues only when a file is stored, or the server is a new one without databases. A missing note beside the file does not matter.
@@ -281,11 +270,6 @@ func (x *restoring) start(ctx context.Context, _ workflow.Reporter) error {
 		return err
 	}
 	return Start(ctx, x.client, x.key)
-}
-
-func (x *restoring) startAgain(ctx context.Context, r workflow.Reporter) error {
-	_, err := startAgain(ctx, x.client, x.key, x.operation.Name, r)
-	return err
 }
 
 func (x *restoring) create(ctx context.Context, r workflow.Reporter) error {

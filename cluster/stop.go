@@ -67,25 +67,36 @@ func haltOf(cloud client.Object) halt {
 	return halt{a[v1alpha1.AnnotationPaused], a[v1alpha1.AnnotationPausedBefore], a[v1alpha1.AnnotationStoppedBy]}
 }
 
-// stopFor stops a cloud for an operation, and returns how.
-func stopFor(ctx context.Context, c client.WithWatch, key client.ObjectKey, operation string, r workflow.Reporter) (halt, error) {
-	if err := Stop(ctx, c, key, operation, r.Waiting); err != nil {
-		return halt{}, err
-	}
-	cloud, err := get(ctx, c, key)
-	if err != nil {
-		return halt{}, err
-	}
-	return haltOf(cloud), nil
+// halting is what a restore and a move have in common: they stop a cloud, and work on its databases meanwhile.
+type halting struct {
+	client client.WithWatch
+	key    client.ObjectKey
+	// from is the database server on which the databases were when the user confirmed.
+	from v1alpha1.DatabaseServer
+	// operation has a name once it runs.
+	operation *Operation
+	// halt is how the cloud was stopped.
+	halt halt
 }
 
-// lasts returns a finding if a cloud is no longer stopped as before.
-func (h halt) lasts(ctx context.Context, c client.Client, key client.ObjectKey) error {
-	cloud, err := get(ctx, c, key)
-	if err != nil || h == haltOf(cloud) {
+func (x *halting) stop(ctx context.Context, r workflow.Reporter) error {
+	if err := Stop(ctx, x.client, x.key, x.operation.Name, r.Waiting); err != nil {
 		return err
 	}
-	return finding.New(codeStopped, fmt.Sprintf("Cloud %s has been started", key), "its services may have written to the databases since they were stopped",
+	cloud, err := get(ctx, x.client, x.key)
+	if err == nil {
+		x.halt = haltOf(cloud)
+	}
+	return err
+}
+
+// stillStopped returns a finding if the cloud is no longer stopped as before.
+func (x *halting) stillStopped(ctx context.Context) error {
+	cloud, err := get(ctx, x.client, x.key)
+	if err != nil || x.halt == haltOf(cloud) {
+		return err
+	}
+	return finding.New(codeStopped, fmt.Sprintf("Cloud %s has been started", x.key), "its services may have written to the databases since they were stopped",
 		"run the command again, and leave the cloud stopped until it ends")
 }
 
@@ -243,6 +254,11 @@ func endPause(ctx context.Context, c client.Client, key client.ObjectKey, change
 	}
 	changed("the pause (%s) has ended: every component must follow", before)
 	return nil
+}
+
+func (x *halting) startAgain(ctx context.Context, r workflow.Reporter) error {
+	_, err := startAgain(ctx, x.client, x.key, x.operation.Name, r)
+	return err
 }
 
 // startAgain starts the services that an operation stopped. A cloud that was already stopped before stays so.
