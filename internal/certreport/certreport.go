@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"yunion.io/x/ocadm/internal/lists"
+	"yunion.io/x/ocadm/internal/wait"
 )
 
 // ConfigMap holds the reports of all nodes, in the namespace of a cloud. Its keys are node names.
@@ -72,9 +73,19 @@ func (r Report) Due(now time.Time) []Certificate {
 	return slices.DeleteFunc(slices.Clone(r.Certificates), func(c Certificate) bool { return c.Unable != "" || now.Before(c.RenewAt) })
 }
 
-// Unable returns the certificates that are due for renewal but cannot be renewed.
-func (r Report) Unable(now time.Time) []Certificate {
-	return slices.DeleteFunc(slices.Clone(r.Certificates), func(c Certificate) bool { return c.Unable == "" || now.Before(c.RenewAt) })
+// Unable returns the certificates that were due for renewal when the report was made but cannot be renewed.
+func (r Report) Unable() []Certificate {
+	return slices.DeleteFunc(slices.Clone(r.Certificates), func(c Certificate) bool { return c.Unable == "" || r.Time.Before(c.RenewAt) })
+}
+
+// LookAt returns when the report should be replaced because its owner may have renewed a certificate by then; zero if there is none.
+func (r Report) LookAt() (at time.Time) {
+	for _, c := range r.Certificates {
+		if c.Unable != "" && r.Time.Before(c.RenewAt) {
+			at = wait.Earliest(at, c.RenewAt)
+		}
+	}
+	return at
 }
 
 // Next returns the certificate that expires first, or an empty one.
@@ -88,8 +99,8 @@ func (r Report) Next() Certificate {
 // RenewAt returns when the first renewable certificate is due; zero if there is none.
 func (r Report) RenewAt() (at time.Time) {
 	for _, c := range r.Certificates {
-		if c.Unable == "" && (at.IsZero() || c.RenewAt.Before(at)) {
-			at = c.RenewAt
+		if c.Unable == "" {
+			at = wait.Earliest(at, c.RenewAt)
 		}
 	}
 	return at

@@ -22,16 +22,20 @@ func TestRenewAt(t *testing.T) {
 }
 
 func TestReport(t *testing.T) {
-	r := certreport.Report{Certificates: []certreport.Certificate{
+	r := certreport.Report{Time: now, Certificates: []certreport.Certificate{
 		{Name: "later", Ends: now.Add(3 * time.Hour), RenewAt: now.Add(time.Hour)},
 		{Name: "now", Ends: now.Add(2 * time.Hour), RenewAt: now},
 		{Name: "elsewhere", Ends: now.Add(time.Hour), RenewAt: now.Add(-time.Hour), Unable: "its key is elsewhere"},
+		{Name: "of a kubelet", Ends: now.Add(4 * time.Hour), RenewAt: now.Add(2 * time.Hour), Unable: "its kubelet has not renewed it"},
 	}}
 	if got := certreport.Names(r.Due(now)); got != "now" {
 		t.Errorf("due: %s", got)
 	}
-	if got := certreport.Names(r.Unable(now)); got != "elsewhere" {
+	if got := certreport.Names(r.Unable()); got != "elsewhere" {
 		t.Errorf("unable: %s", got)
+	}
+	if got := r.LookAt(); !got.Equal(now.Add(2 * time.Hour)) {
+		t.Errorf("the kubelet may have renewed its own %s", got)
 	}
 	if got := r.RenewAt(); !got.Equal(now) {
 		t.Errorf("the first is renewed %s", got)

@@ -19,6 +19,7 @@ import (
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/internal/certreport"
 	"yunion.io/x/ocadm/internal/lists"
+	"yunion.io/x/ocadm/internal/wait"
 	"yunion.io/x/ocadm/operatorctl/operation"
 )
 
@@ -69,7 +70,7 @@ func decide(s seen) decision {
 		case !known || r.Problem != "" || !recent(r, s.now):
 			d.look = append(d.look, node)
 		default:
-			soonest(r.Time.Add(lookEvery))
+			soonest(expires(r))
 		}
 	}
 	d.forget = lists.Filter(slices.Sorted(maps.Keys(s.reports)), func(node string) bool { return !slices.Contains(s.nodes, node) })
@@ -80,10 +81,14 @@ func decide(s seen) decision {
 	return d
 }
 
+// expires returns when a report is too old.
+func expires(r certreport.Report) time.Time {
+	return wait.Earliest(r.Time.Add(lookEvery), r.LookAt())
+}
+
 // recent reports whether a report is new enough. One from the future is not: a clock was ahead, perhaps by years.
 func recent(r certreport.Report, now time.Time) bool {
-	age := now.Sub(r.Time)
-	return age < lookEvery && age > -lookEvery
+	return now.Before(expires(r)) && r.Time.Sub(now) < lookEvery
 }
 
 // renewal returns the operation for the certificates that are due, nil if there are none, or else when the next one may be created.

@@ -52,6 +52,9 @@ func TestDecide(t *testing.T) {
 	problem.Problem = "Late"
 	old := report(now.Add(24*time.Hour), "")
 	old.Time = now.Add(-lookEvery)
+	kubelets := report(now.Add(-time.Minute), "its kubelet has not renewed it")
+	before := kubelets
+	before.Time = now.Add(-time.Hour)
 	ahead := report(now.Add(24*time.Hour), "")
 	ahead.Time = now.Add(365 * 24 * time.Hour)
 	for _, c := range []struct {
@@ -79,6 +82,10 @@ func TestDecide(t *testing.T) {
 		{"now", seen{nodes: []string{"a"}, ready: []string{"a"}, reports: map[string]certreport.Report{"a": report(now, "")}}, "", "", "", "default-renewcertificates-1798859045-0", lookEvery},
 		{"now, on a node that is not Ready", seen{nodes: []string{"a"}, reports: map[string]certreport.Report{"a": report(now, "")}}, "", "", "", "", 0},
 		{"now, and it cannot be", seen{nodes: []string{"a"}, ready: []string{"a"}, reports: map[string]certreport.Report{"a": report(now, "no key")}}, "", "", "", "", lookEvery},
+		{"its kubelet should have renewed it by then", seen{nodes: []string{"a"}, ready: []string{"a"},
+			reports: map[string]certreport.Report{"a": report(now.Add(time.Hour), "its kubelet has not renewed it")}}, "", "", "", "", time.Hour},
+		{"its kubelet may have renewed it since", seen{nodes: []string{"a"}, ready: []string{"a"}, reports: map[string]certreport.Report{"a": before}}, "a", "", "", "", 0},
+		{"its kubelet has not renewed it", seen{nodes: []string{"a"}, ready: []string{"a"}, reports: map[string]certreport.Report{"a": kubelets}}, "", "", "", "", lookEvery},
 		{"one runs", seen{nodes: []string{"a"}, ready: []string{"a"}, reports: map[string]certreport.Report{"a": report(now, "")},
 			operations: []*v1alpha1.OnecloudOperation{renewed(v1alpha1.OperationRunning, time.Time{})}}, "", "", "", "", lookEvery},
 		{"one has failed a moment ago", seen{nodes: []string{"a"}, ready: []string{"a"}, reports: map[string]certreport.Report{"a": report(now.Add(-time.Hour), "")},

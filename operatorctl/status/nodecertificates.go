@@ -42,7 +42,7 @@ func (c *Cloud) NodeCertificates(reports map[string]certreport.Report) {
 				late = append(late, fmt.Sprintf("%s of node %s expires %s; its renewal was due %s", one.Name, node, stamp(one.Ends), stamp(one.RenewAt)))
 			}
 		}
-		for _, one := range r.Unable(c.now) {
+		for _, one := range r.Unable() {
 			unable = append(unable, fmt.Sprintf("%s of node %s expires %s, and %s", one.Name, node, stamp(one.Ends), one.Unable))
 		}
 		switch {

@@ -214,7 +214,7 @@ func TestDamagedForTheOperatorAndRotations(t *testing.T) {
 	}
 	r, err := ReportCertificates(h, time.Now())
 	require.NoError(t, err)
-	if due, unable := r.Due(time.Now()), r.Unable(time.Now()); len(due) != 1 || due[0].Name != "front-proxy-client" || len(unable) != 1 || unable[0].Name != "kubelet-client" {
+	if due, unable := r.Due(time.Now()), r.Unable(); len(due) != 1 || due[0].Name != "front-proxy-client" || len(unable) != 1 || unable[0].Name != "kubelet-client" {
 		t.Errorf("due %v, unable %v", due, unable)
 	}
 	write(t, h, manifest(constants.KubeAPIServer), apiserverManifest)

@@ -262,7 +262,7 @@ func TestUnattended(t *testing.T) {
 	}
 	r, err := ReportCertificates(h, time.Now())
 	require.NoError(t, err)
-	if due, unable := r.Due(time.Now()), r.Unable(time.Now()); len(due) != 1 || due[0].Name != "apiserver" || len(unable) != 1 || unable[0].Name != "front-proxy-client" {
+	if due, unable := r.Due(time.Now()), r.Unable(); len(due) != 1 || due[0].Name != "apiserver" || len(unable) != 1 || unable[0].Name != "front-proxy-client" {
 		t.Errorf("due %v, unable %v", due, unable)
 	}
 	h = controlPlaneEnding(t, 373*day) // they are not valid yet
