@@ -50,13 +50,6 @@ func WaitReady(ctx context.Context, c client.WithWatch, obj client.Object, repor
 // pulling, and other pods may never rest.
 const startLimit, longLimit = 3 * time.Minute, 15 * time.Minute
 
-// stuckError is the reason why WaitStarted gives up. Like the end of the time, it is a context.DeadlineExceeded.
-type stuckError string
-
-func (e stuckError) Error() string { return string(e) }
-
-func (stuckError) Is(target error) bool { return target == context.DeadlineExceeded }
-
 // WaitStarted is WaitReady for a Deployment that needs nothing which is still being installed: it gives up if the newest pod stays Stuck, later if there is
 // progress in its namespace: an image is being pulled, or a node is added for it. If the image of ocadm cannot be pulled, the error is NoImage's.
 func WaitStarted(ctx context.Context, c client.WithWatch, d *appsv1.Deployment, report func(why string)) error {
@@ -66,7 +59,7 @@ func WaitStarted(ctx context.Context, c client.WithWatch, d *appsv1.Deployment, 
 	after := func(limit time.Duration) *time.Timer {
 		return time.AfterFunc(limit, func() {
 			if p := stuck.Load(); p != nil {
-				giveUp(cmp.Or(NoImage(p), error(stuckError(fmt.Sprintf("giving up: the pod has not been able to start for %.0f minutes", limit.Minutes())))))
+				giveUp(cmp.Or(NoImage(p), error(wait.Expired(fmt.Sprintf("giving up: the pod has not been able to start for %.0f minutes", limit.Minutes())))))
 			}
 		})
 	}

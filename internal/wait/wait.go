@@ -51,6 +51,13 @@ func (e *Error) Error() string {
 
 func (e *Error) Unwrap() error { return e.Err }
 
+// Expired is the cause with which a context ends when a time limit is over, in words. It is a context.DeadlineExceeded.
+type Expired string
+
+func (e Expired) Error() string { return string(e) }
+
+func (Expired) Is(target error) bool { return target == context.DeadlineExceeded }
+
 // expired reports whether the cause of a context includes how long the wait was allowed to take.
 func expired(cause error) bool {
 	return errors.Is(cause, context.DeadlineExceeded) && cause != context.DeadlineExceeded //nolint:errorlint // a wrapping cause says more

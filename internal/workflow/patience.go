@@ -9,6 +9,8 @@ import (
 	"regexp"
 	"sync"
 	"time"
+
+	"yunion.io/x/ocadm/internal/wait"
 )
 
 // longestPhase bounds a phase that has a Patience but no Timeout.
@@ -25,25 +27,18 @@ type patience struct {
 	most map[string]int64
 }
 
-// expired is the reason why the context of a phase ended: its timeout or its patience ran out.
-type expired string
-
-func (e expired) Error() string { return string(e) }
-
-func (expired) Is(target error) bool { return target == context.DeadlineExceeded }
-
 // bounded returns a context for a phase's Run and Verify, bounded by the phase's timeout and, if it has one, its patience.
 func bounded(ctx context.Context, timeout, limit time.Duration) (context.Context, *patience, context.CancelFunc) {
 	if limit == 0 {
 		timeout = cmp.Or(timeout, DefaultTimeout)
-		ctx, cancel := context.WithTimeoutCause(ctx, timeout, expired(fmt.Sprintf("giving up after %s", timeout)))
+		ctx, cancel := context.WithTimeoutCause(ctx, timeout, wait.Expired(fmt.Sprintf("giving up after %s", timeout)))
 		return ctx, nil, cancel
 	}
 	timeout = cmp.Or(timeout, longestPhase)
 	ctx, end := context.WithCancelCause(ctx)
-	ctx, cancel := context.WithTimeoutCause(ctx, timeout, expired(fmt.Sprintf("giving up after %s", timeout)))
+	ctx, cancel := context.WithTimeoutCause(ctx, timeout, wait.Expired(fmt.Sprintf("giving up after %s", timeout)))
 	p := &patience{limit: limit, seen: map[string]bool{}, most: map[string]int64{}}
-	p.timer = time.AfterFunc(limit, func() { end(expired(fmt.Sprintf("giving up after %s without progress", limit))) })
+	p.timer = time.AfterFunc(limit, func() { end(wait.Expired(fmt.Sprintf("giving up after %s without progress", limit))) })
 	return ctx, p, func() {
 		p.timer.Stop()
 		cancel()

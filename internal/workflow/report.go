@@ -23,18 +23,18 @@ type reporter struct {
 
 	mu       sync.Mutex
 	changed  []string
-	waits    []wait    // latest last
+	waits    []awaited // latest last
 	sent     time.Time // time of the last progress event
 	sentOver bool      // that event reported completion
 }
 
-// wait is something that a phase waits for.
-type wait struct {
+// awaited is something that a phase waits for.
+type awaited struct {
 	what, why string
 	since     time.Time
 }
 
-func (w wait) event() Event {
+func (w awaited) event() Event {
 	return Event{Type: PhaseWaiting, Message: w.what, Why: w.why, Duration: time.Since(w.since).Seconds()}
 }
 
@@ -52,8 +52,8 @@ func (r *reporter) Output(line string) {
 func (r *reporter) Waiting(what, why string) {
 	r.patience.said(what + ": " + why)
 	r.mu.Lock()
-	w := wait{what, why, time.Now()}
-	if i := slices.IndexFunc(r.waits, func(w wait) bool { return w.what == what }); i >= 0 {
+	w := awaited{what, why, time.Now()}
+	if i := slices.IndexFunc(r.waits, func(w awaited) bool { return w.what == what }); i >= 0 {
 		w.since = r.waits[i].since
 		r.waits = slices.Delete(r.waits, i, i+1)
 	}
@@ -98,11 +98,11 @@ func (r *reporter) repeat(ctx context.Context) {
 	}
 }
 
-func (r *reporter) latest() (wait, bool) {
+func (r *reporter) latest() (awaited, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if len(r.waits) == 0 {
-		return wait{}, false
+		return awaited{}, false
 	}
 	return r.waits[len(r.waits)-1], true
 }
