@@ -17,6 +17,7 @@ import (
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/internal/kube"
 	"yunion.io/x/ocadm/internal/workflow"
+	"yunion.io/x/ocadm/operatorctl/operation"
 )
 
 // backupRestoreFlags are the flags of "cluster backup restore".
@@ -190,7 +191,7 @@ func newBackupRun(a *app) *cobra.Command {
 	c.Flags().StringVar(&at.Snapshots.Dir, "etcd-snapshots", "", "directory with snapshots of etcd; the newest good one is stored beside the backup")
 	c.Flags().StringVar(&at.Snapshots.Node, "node", "", "node of the pod, to which the snapshots belong")
 	c.Flags().StringVar(&taken, "operation", "", "operation that requested this backup; without it, one is created")
-	c.Flags().DurationVar(&f.timeout, "timeout", backupTimeout, "time limit")
+	c.Flags().DurationVar(&f.timeout, "timeout", operation.BackupTimeout, "time limit")
 	return c
 }
 

@@ -21,12 +21,15 @@ import (
 // Backups, restores and database moves run in the requesting program, because it has the keys: docs/decisions/0056. The operator schedules them among the
 // operations of the cloud, and ends those whose program has disappeared.
 
+// BackupTimeout bounds a backup of the schedule. Large databases take hours, and the CronJob of the schedule ends its Job after a day.
+const BackupTimeout = 23 * time.Hour
+
 // outside returns the actions that run in other programs.
 func outside() []Action {
 	return []Action{
 		{
 			Name: v1alpha1.ActionBackup, Short: "Back up the cloud and prove the backup", Outside: true,
-			Timeout: databasesTimeout, // the same as the command of the schedule
+			Timeout: BackupTimeout,
 			Left:    "incomplete files are never listed; the next backup of the cloud to the same place removes them",
 		},
 		{

@@ -52,7 +52,7 @@ func jobNow(o *v1alpha1.OnecloudOperation, schedule *batchv1.CronJob, a Action) 
 	pod := &job.Spec.Template
 	pod.Labels, pod.Spec.RestartPolicy = labels.Merge(pod.Labels, labelsOf(o)), corev1.RestartPolicyNever
 	main := &pod.Spec.Containers[0]
-	main.Args = append(main.Args, "--operation="+o.Name)
+	main.Args = append(main.Args, "--operation="+o.Name, "--timeout="+a.timeout(o).String())
 	return job
 }
 

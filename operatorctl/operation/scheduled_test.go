@@ -60,12 +60,12 @@ func TestAskedBackup(t *testing.T) {
 	fx.until("next", v1alpha1.OperationPending)
 	job := fx.jobOf("asked")
 	pod := job.Spec.Template
-	if want := int64((4*time.Hour + spare).Seconds()); *job.Spec.ActiveDeadlineSeconds != want {
+	if want := int64((BackupTimeout + spare).Seconds()); *job.Spec.ActiveDeadlineSeconds != want {
 		t.Errorf("it may take %d s, not %d, which the command of the schedule may", *job.Spec.ActiveDeadlineSeconds, want)
 	}
 	if *job.Spec.BackoffLimit != 0 || *job.Spec.TTLSecondsAfterFinished != 600 || pod.Spec.RestartPolicy != corev1.RestartPolicyNever || pod.Labels["app"] != "backup" ||
 		pod.Labels[v1alpha1.LabelOperation] != "asked" || pod.Labels[v1alpha1.LabelManagedBy] == "" || pod.Spec.ServiceAccountName != "onecloud-backup" ||
-		!slices.Equal(pod.Spec.Containers[0].Args, []string{"cluster", "backup", "run", "--dir=/backup", "--operation=asked"}) || !metav1.IsControlledBy(job, fx.get("asked")) {
+		!slices.Equal(pod.Spec.Containers[0].Args, []string{"cluster", "backup", "run", "--dir=/backup", "--operation=asked", "--timeout=23h0m0s"}) || !metav1.IsControlledBy(job, fx.get("asked")) {
 		t.Errorf("%+v", job.Spec)
 	}
 	fx.announce("asked") // as its pod does
