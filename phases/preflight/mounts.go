@@ -241,9 +241,17 @@ func checkLeftMounts(_ context.Context, m *machine) []finding.Finding {
 }
 
 func checkSwapAtBoot(_ context.Context, m *machine) []finding.Finding {
-	const target = "/etc/systemd/system/swap.target"
-	if len(m.h.Facts.Swap) > 0 || m.h.Files.Exists(target) && m.h.Files.Text(target) == "" {
-		return nil // check Swap reports it, or it is masked
+	const target, what = "/etc/systemd/system/swap.target", "Swap will be on after the next boot"
+	if len(m.h.Facts.Swap) > 0 {
+		return nil // check Swap reports it
+	}
+	for _, unit := range []string{"zramswap", "zram-config", "armbian-zram-config", "dphys-swapfile"} { // they do not depend on the target
+		if len(m.h.Files.Glob("/etc/systemd/system/*.wants/"+unit+".service")) > 0 {
+			return []finding.Finding{finding.Warn("OCA-1036", what, unit+".service turns it on, and the kubelet does not start with swap", "systemctl disable --now "+unit)}
+		}
+	}
+	if m.h.Files.Exists(target) && m.h.Files.Text(target) == "" {
+		return nil // it is masked
 	}
 	var by []string
 	for line := range strings.Lines(m.h.Files.Text("/etc/fstab")) {
@@ -267,5 +275,5 @@ func checkSwapAtBoot(_ context.Context, m *machine) []finding.Finding {
 	if len(by) == 0 {
 		return nil
 	}
-	return []finding.Finding{finding.Warn("OCA-1036", "Swap will be on after the next boot", by[0]+", and the kubelet does not start with swap", noSwap)}
+	return []finding.Finding{finding.Warn("OCA-1036", what, by[0]+", and the kubelet does not start with swap", noSwap)}
 }

@@ -178,5 +178,5 @@ func checkContainerd(ctx context.Context, m *machine) []finding.Finding {
 	}
 	return []finding.Finding{finding.New("OCA-3001", "The installed containerd is too old",
 		fmt.Sprintf("%s is %s, and ocadm uses %s or later", p.Path, p.Version, oldestContainerd),
-		"remove it, and ocadm installs its own: "+m.h.Facts.OS.Uninstall(p.Path))}
+		"update it; or, if no other program such as Docker uses it, remove it, and ocadm installs its own: "+m.h.Facts.OS.Uninstall(p.Path))}
 }

@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"maps"
+	"path"
 	"regexp"
 	"slices"
 	"strconv"
@@ -140,7 +141,7 @@ func checkBlockedModules(_ context.Context, m *machine) []finding.Finding {
 				}
 				return []finding.Finding{finding.New("OCA-1044", "A rule keeps the kernel from loading "+f.module,
 					file+" has \""+strings.TrimSpace(found[0])+"\", and "+f.why+" needs the module",
-					"sed -i 's/^\\s*install "+found[1]+" /#&/' "+file)}
+					"sed -i 's/^\\s*install\\s*"+found[1]+"\\s/#&/' "+file)}
 			}
 		}
 	}
@@ -239,8 +240,15 @@ func checkKernelSettings(_ context.Context, m *machine) []finding.Finding {
 	const own = "90-ocadm.conf"
 	type setting struct{ file, line, value string }
 	last := map[string]setting{}
-	for _, file := range m.h.Files.Glob("/etc/sysctl.d/*.conf") { // systemd applies them by name, and the last one wins; sysctl.conf is 99-sysctl.conf
-		if file[strings.LastIndexByte(file, '/')+1:] <= own {
+	named := map[string]string{}                                                 // systemd applies them by name, and the last one wins; sysctl.conf is 99-sysctl.conf
+	for _, dir := range []string{"/usr/lib", "/usr/local/lib", "/run", "/etc"} { // a later directory hides files of the same name
+		for _, file := range m.h.Files.Glob(dir + "/sysctl.d/*.conf") {
+			named[path.Base(file)] = file
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(named)) {
+		file := named[name]
+		if name <= own {
 			continue
 		}
 		for _, found := range undoes.FindAllStringSubmatch(m.h.Files.Text(file), -1) {
