@@ -219,3 +219,16 @@ func TestDiffIsExact(t *testing.T) {
 		t.Errorf("only %d changes changed anything", somewhat)
 	}
 }
+
+// The diff of a paused cloud shows what follows the end of the pause.
+func TestDiffDuringAPause(t *testing.T) {
+	b := smallBench(t)
+	b.edit(fmt.Sprintf(`{"metadata":{"annotations":{%q:"true"}},"spec":{"glance":{"replicas":3}}}`, v1alpha1.AnnotationPaused))
+	b.settleAll()
+	view, err := b.r.preview(t.Context(), &cloud{effects: effects.NewMemory()}, b.cloud())
+	require.NoError(t, err)
+	d := release.Compare(view.Now, view.Next, view.Redact)
+	if !slices.ContainsFunc(d.Objects, func(o release.ObjectDiff) bool { return o.Kind == "Deployment" && o.Name == "default-glance" }) {
+		t.Errorf("%+v", d)
+	}
+}

@@ -3,6 +3,7 @@
 package reconcile
 
 import (
+	"cmp"
 	"context"
 	"encoding/base64"
 	"fmt"
@@ -40,15 +41,15 @@ func PreviewOf(ctx context.Context, c client.Client, direct client.Reader, o Opt
 }
 
 func (r *Reconciler) preview(ctx context.Context, m *cloud, cr *v1alpha1.OnecloudCluster) (Preview, error) {
-	s, err := r.reads.gatherOf(ctx, m, cr.DeepCopy())
+	cr = cr.DeepCopy()
+	if all, _ := v1alpha1.Paused(cr.Annotations[v1alpha1.AnnotationPaused]); all {
+		delete(cr.Annotations, v1alpha1.AnnotationPaused) // it shows what follows the pause
+	}
+	s, err := r.reads.gatherOf(ctx, m, cr)
 	if err != nil {
 		return Preview{}, err
 	}
-	out := Preview{Now: &release.Release{}, Redact: func(text string) string { return text }}
-	if s.Paused.all {
-		out.Next = out.Now
-		return out, nil
-	}
+	out := Preview{Now: &release.Release{}}
 	if s.Releases.current != nil {
 		if out.Now, err = release.Decode(s.Releases.kept[s.Releases.current.Revision]); err != nil {
 			return Preview{}, err
@@ -64,9 +65,7 @@ func (r *Reconciler) preview(ctx context.Context, m *cloud, cr *v1alpha1.Oneclou
 	}
 	out.Redact = func(text string) string { return redact(text, d.Credentials) }
 	out.Next, err = nextRelease(s, d)
-	if out.Next == nil {
-		out.Next = out.Now
-	}
+	out.Next = cmp.Or(out.Next, out.Now)
 	now, next := *out.Now, *out.Next
 	if !d.defaultsDue { // a default that a user owns is not written
 		now.Objects, next.Objects = withoutDefaults(now.Objects), withoutDefaults(next.Objects)
