@@ -31,8 +31,8 @@ type Standard struct {
 	Roles    []Role
 }
 
-// unfinished is the description of a role that does not have all its policies yet. Only such a role gets the policies it lacks; all others keep
-// exactly those they have, so that what an administrator removed stays removed, also in a cloud that is adopted.
+// unfinished is the description of a role that does not have all its policies yet. Only such a role, and one without any policy, gets what it lacks: all
+// others keep exactly what they have, so that what an administrator removed stays removed, also in a cloud that is adopted.
 const unfinished = "ocadm is giving this role its policies"
 
 // standardParallel is the maximum number of concurrent requests of EnsureStandard: half of the client's maximum, to leave some for others.

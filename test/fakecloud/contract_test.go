@@ -239,6 +239,7 @@ var catalogRows = []request{
 	{call: "POST keystone:/endpoints", body: `{"endpoint":{"service_id":"etcd","region_id":"region0","interface":"internal","url":"https://a","enabled":true,"service_certificate":"$one$"}}`, save: "etcd"},
 	{call: "GET keystone:/endpoints/$etcd$", holds: []string{"endpoint.cert_id=$one$", "endpoint.service_certificate_id=<nil>"}},
 	{call: "PUT keystone:/endpoints/$etcd$", body: `{"endpoint":{"service_certificate":"$two$"}}`, holds: []string{"endpoint.cert_id=$two$"}},
+	{call: "GET keystone:/endpoints?name=etcd-internal&limit=2048", holds: []string{"endpoints.#=1", "endpoints.0.cert_id=$two$"}},
 	{call: "DELETE keystone:/servicecertificates/$one$"},
 	{call: "DELETE keystone:/servicecertificates/$one$", status: 404, refusal: "ResourceNotFoundError"},
 	{call: "DELETE keystone:/servicecertificates/$two$"},
