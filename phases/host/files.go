@@ -234,6 +234,9 @@ func (f Files) noteFile(name string) error {
 	if e, ok := f.Ledger.Get(KindFile, name); ok && e.Op != Found {
 		return nil
 	}
+	if to, err := os.Readlink(f.Path(name)); err == nil {
+		return f.Ledger.Record(Entry{Kind: KindFile, Name: name, Op: Changed, Link: to})
+	}
 	old, err := os.ReadFile(f.Path(name))
 	if errors.Is(err, fs.ErrNotExist) {
 		return f.Ledger.Record(Entry{Kind: KindFile, Name: name, Op: Created})
@@ -333,6 +336,9 @@ func (f Files) Undo(e Entry) error {
 
 // restore writes a changed file back as it was before. If the copy is gone and so is the file, because its owner moved it away, nothing is lost.
 func (f Files) restore(e Entry) error {
+	if e.Link != "" {
+		return errors.Join(os.MkdirAll(filepath.Dir(f.Path(e.Name)), 0o755), disk.Remove(f.Path(e.Name)), os.Symlink(e.Link, f.Path(e.Name)))
+	}
 	old, err := os.ReadFile(f.Path(e.Previous))
 	if errors.Is(err, fs.ErrNotExist) {
 		if !f.Exists(e.Name) {

@@ -93,6 +93,25 @@ func TestWriteIsRecordedAndReverted(t *testing.T) {
 	}
 }
 
+// A replaced symbolic link is one again after reset, also if it leads nowhere. The file that it leads to never changes.
+func TestUndoRestoresALink(t *testing.T) {
+	for _, there := range []bool{true, false} {
+		h, err := Fake(t.Context(), t.TempDir(), &config.Config{}, &Recorder{})
+		require.NoError(t, err)
+		if there {
+			require.NoError(t, (Files{Root: h.Files.Root}).WriteFile("/etc/real", []byte("theirs"), 0o644))
+		}
+		link := h.Files.Path("/etc/app.conf")
+		require.NoError(t, errors.Join(os.MkdirAll(filepath.Dir(link), 0o755), os.Symlink("real", link)))
+		require.NoError(t, h.Files.WriteFile("/etc/app.conf", []byte("ours"), 0o644))
+		e, _ := h.Ledger.Get(KindFile, "/etc/app.conf")
+		require.NoError(t, h.Files.Undo(e))
+		if to, err := os.Readlink(link); err != nil || to != "real" || there && h.Files.Text("/etc/real") != "theirs" {
+			t.Errorf("%t: it leads to %q, %v", there, to, err)
+		}
+	}
+}
+
 // If the backup of a replaced file is missing, reset says what to do, and succeeds after that.
 func TestUndoWithoutTheCopy(t *testing.T) {
 	const name = "/etc/app.conf"

@@ -80,6 +80,8 @@ type Entry struct {
 	// Previous is the earlier state: the backup of a changed file, or the value of a parameter.
 	Previous string      `json:"previous,omitempty"`
 	Mode     fs.FileMode `json:"mode,omitempty"`
+	// Link is where a changed file led that was a symbolic link. The file there did not change, so there is no backup.
+	Link string `json:"link,omitempty"`
 	// Detail is for people, such as the version of a program that was found.
 	Detail string `json:"detail,omitempty"`
 	// Before is true for a changed file that was found before the machine became a node.
