@@ -3,6 +3,7 @@
 package cmd
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -45,9 +46,7 @@ func newSupport(a *app) *cobra.Command {
 			for _, m := range s.Missing {
 				fmt.Fprintln(a.Err, "not read: "+m)
 			}
-			if file == "" {
-				file = support.Name(s, len(keys) > 0)
-			}
+			file = cmp.Or(file, support.Name(s, len(keys) > 0))
 			if err := writeSupport(file, s, keys); err != nil {
 				return finding.Errorf("OCA-7561", "The support bundle cannot be written", "choose another file: --file FILE", "%w", err)
 			}

@@ -3,6 +3,7 @@
 package fleet
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/json"
@@ -92,9 +93,7 @@ type node struct {
 
 func newFleet(o Options) (*Fleet, error) {
 	f := &Fleet{Options: o, hosts: ssh.KnownHosts(o.Spec.KnownHosts), journal: workflow.NewJournal(filepath.Join(o.Dir, "journal.jsonl")), sending: &senders{}}
-	if f.hosts == "" {
-		f.hosts = ssh.KnownHosts(filepath.Join(o.Dir, "known_hosts"))
-	}
+	f.hosts = cmp.Or(f.hosts, ssh.KnownHosts(filepath.Join(o.Dir, "known_hosts")))
 	if f.Secret == nil {
 		f.Secret = func(...string) {}
 	}

@@ -16,6 +16,7 @@ import (
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 )
 
 // Names of the objects in the namespace of the database. Servers are named after their StatefulSets; each has its own Service.
@@ -105,17 +106,11 @@ func (r Record) Doubted(why string) Record {
 
 // ReadRecord reads the record from its Lease.
 func ReadRecord(l *coordinationv1.Lease) Record {
-	r := Record{
+	return Record{
+		Primary: ptr.Deref(l.Spec.HolderIdentity, ""), Term: int(ptr.Deref(l.Spec.LeaseTransitions, 0)),
 		InSync: l.Annotations[syncAnnotation], Promote: l.Annotations[promoteAnnotation], Force: l.Annotations[forceAnnotation] != "",
 		Copy: l.Annotations[copyAnnotation], Unsettled: l.Annotations[unsettledAnnotation],
 	}
-	if l.Spec.HolderIdentity != nil {
-		r.Primary = *l.Spec.HolderIdentity
-	}
-	if l.Spec.LeaseTransitions != nil {
-		r.Term = int(*l.Spec.LeaseTransitions)
-	}
-	return r
 }
 
 func (r Record) Write(l *coordinationv1.Lease) {

@@ -22,6 +22,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"yunion.io/x/ocadm/internal/exec"
+	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/internal/wait"
 )
 
@@ -194,11 +195,8 @@ func processes(proc string, argv []string) ([]string, error) {
 		return nil, err
 	}
 	want := strings.Join(argv, "\x00") + "\x00"
-	var out []string
-	for _, name := range files {
-		if raw, err := os.ReadFile(name); err == nil && string(raw) == want { // this fails for a process that has just ended
-			out = append(out, filepath.Base(filepath.Dir(name)))
-		}
-	}
-	return out, nil
+	return lists.Pick(files, func(name string) (string, bool) {
+		raw, err := os.ReadFile(name) // this fails for a process that has just ended
+		return filepath.Base(filepath.Dir(name)), err == nil && string(raw) == want
+	}), nil
 }

@@ -9,6 +9,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/url"
 	"strings"
@@ -220,9 +221,7 @@ func (r *rooted) RoundTrip(req *http.Request) (*http.Response, error) {
 		query.Set("ns", r.registry)
 		req.URL.RawQuery = query.Encode()
 	}
-	for key, values := range r.Header {
-		req.Header[key] = values
-	}
+	maps.Copy(req.Header, r.Header)
 	res, err := r.next.RoundTrip(req)
 	r.failed = cmp.Or(err, r.failed)
 	return res, err

@@ -81,9 +81,7 @@ func Plan(in Input) []Effect {
 			out = append(out, in.endpoints(c))
 		}
 		out = append(out, in.options(c)...)
-		for _, task := range c.Setup {
-			out = append(out, in.setup(c, task))
-		}
+		out = append(out, lists.Map(c.Setup, func(task string) Effect { return in.setup(c, task) })...)
 	}
 	for i := range out {
 		out[i].Key = strings.ToLower(out[i].Key)

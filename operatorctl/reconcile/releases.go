@@ -138,11 +138,9 @@ func changed(a, b *release.Release) bool {
 // differing returns the sorted names of the objects and effects of a release that are not as in an earlier one.
 func differing(a, b *release.Release) (keys []string) {
 	hashes := lists.Index(a.Objects, func(o release.Object) (string, string) { return o.Kind + "/" + o.Name, o.Hash })
-	for _, o := range b.Objects {
-		if key := o.Kind + "/" + o.Name; hashes[key] != o.Hash {
-			keys = append(keys, key)
-		}
-	}
+	keys = lists.Pick(b.Objects, func(o release.Object) (string, bool) {
+		return o.Kind + "/" + o.Name, hashes[o.Kind+"/"+o.Name] != o.Hash
+	})
 	for key, hash := range b.Effects {
 		if was, there := a.Effects[key]; there && was != hash {
 			keys = append(keys, key)
@@ -265,9 +263,7 @@ func reasons(s State, n *release.Release) (by string, why []string) {
 		})
 	}
 	differ := func(what string, before, after map[string]any) {
-		for _, f := range release.Fields(before, after) {
-			why = append(why, what+f.String())
-		}
+		why = append(why, lists.Map(release.Fields(before, after), func(f release.FieldDiff) string { return what + f.String() })...)
 	}
 	if differ("spec.", Chosen(then.Cloud), Chosen(s.Cloud)); len(why) > 0 {
 		by = lastEditor(s.Cloud)

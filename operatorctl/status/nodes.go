@@ -138,9 +138,7 @@ func affinityTerms(s corev1.PodSpec) []corev1.NodeSelectorTerm {
 
 func affinityKeys(s corev1.PodSpec) (keys []string) {
 	for _, term := range affinityTerms(s) {
-		for _, e := range term.MatchExpressions {
-			keys = append(keys, e.Key)
-		}
+		keys = append(keys, lists.Map(term.MatchExpressions, func(e corev1.NodeSelectorRequirement) string { return e.Key })...)
 	}
 	return keys
 }

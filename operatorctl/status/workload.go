@@ -313,9 +313,5 @@ func Absent(o client.Object, seen Seen) int32 {
 
 // deleted returns when the deletion of a pod was requested: its timestamp is when it should have ended.
 func deleted(p *corev1.Pod) time.Time {
-	grace := int64(0)
-	if p.DeletionGracePeriodSeconds != nil {
-		grace = *p.DeletionGracePeriodSeconds
-	}
-	return p.DeletionTimestamp.Add(-time.Duration(grace) * time.Second)
+	return p.DeletionTimestamp.Add(-time.Duration(ptr.Deref(p.DeletionGracePeriodSeconds, 0)) * time.Second)
 }

@@ -118,12 +118,10 @@ func planKernel(_ context.Context, h *host.Host) ([]string, error) {
 	lines := kernelFiles(h).Todo(h)
 	kernel := h.Modules()
 	lines = append(lines, lists.Pick(modules(), func(m string) (string, bool) { return "load the kernel module " + m, !kernel.Active(m) })...)
-	for _, p := range parameters() {
-		if got, err := h.Files.Sysctl(p.name); err != nil && p.needed || err == nil && got != p.wanted(got) {
-			lines = append(lines, fmt.Sprintf("set %s = %s", p.name, p.wanted(got)))
-		}
-	}
-	return lines, nil
+	return append(lines, lists.Pick(parameters(), func(p parameter) (string, bool) {
+		got, err := h.Files.Sysctl(p.name)
+		return fmt.Sprintf("set %s = %s", p.name, p.wanted(got)), err != nil && p.needed || err == nil && got != p.wanted(got)
+	})...), nil
 }
 
 func runKernel(ctx context.Context, h *host.Host, r workflow.Reporter) error {

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"go/ast"
 	"go/parser"
@@ -60,9 +61,7 @@ func (r resource) fields(dir string) (string, error) {
 		}
 		seen[name] = true
 		heading := map[string]string{r.kind + "Spec": "spec", r.kind + "Status": "status"}[name]
-		if heading == "" {
-			heading = name
-		}
+		heading = cmp.Or(heading, name)
 		fmt.Fprintf(&b, "\n## %s\n\n%s\n", heading, s.text)
 		for _, in := range s.inline {
 			if in == "Legacy" {
@@ -78,9 +77,7 @@ func (r resource) fields(dir string) (string, error) {
 			if names := blocks[f.key]; name == "OnecloudClusterSpec" && text == "" && len(names) > 0 {
 				text = "The block of `" + strings.Join(names, "`, `") + "`."
 			}
-			if text == "" {
-				text = types[base(f.kind)].text
-			}
+			text = cmp.Or(text, types[base(f.kind)].text)
 			if text == "" {
 				return "", fmt.Errorf("api/v1alpha1: %s.%s has no comment", name, f.key)
 			}

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"go/ast"
@@ -100,9 +101,7 @@ func add(t *options.File, name string, f *ast.Field) error {
 		tag = reflect.StructTag(raw)
 	}
 	stored, _, _ := strings.Cut(tag.Get("json"), ",")
-	if stored == "" {
-		stored = snake(name)
-	}
+	stored = cmp.Or(stored, snake(name))
 	key := stored
 	if token := tag.Get("token"); token != "" {
 		key = token

@@ -5,6 +5,7 @@
 package rest
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -150,9 +151,7 @@ func send(w http.ResponseWriter, answer any) int {
 	if !ok {
 		reply = Reply{Body: answer}
 	}
-	if reply.Status == 0 {
-		reply.Status = http.StatusOK
-	}
+	reply.Status = cmp.Or(reply.Status, http.StatusOK)
 	for key, value := range reply.Header {
 		w.Header().Set(key, value)
 	}

@@ -3,6 +3,7 @@
 package harness
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -41,9 +42,7 @@ func (k *Kubelet) pull(ctx context.Context, object any, held bool) error {
 		return nil
 	}
 	status := corev1.PodStatus{Phase: corev1.PodPending, StartTime: p.Status.StartTime, HostIP: "127.0.0.1"}
-	if status.StartTime == nil {
-		status.StartTime = ptr.To(Now())
-	}
+	status.StartTime = cmp.Or(status.StartTime, ptr.To(Now()))
 	for _, c := range p.Spec.Containers {
 		one := corev1.ContainerStatus{Name: c.Name, Image: c.Image, Started: ptr.To(false)}
 		waits := &corev1.ContainerStateWaiting{Reason: "CreateContainerConfigError",
