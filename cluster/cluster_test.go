@@ -83,8 +83,8 @@ spec: {version: v1, hostagent: {tag: v0.9, image: x}, autoupdate: {disable: true
 		want   map[string]any
 		lines  int
 	}{
-		"nothing":  {Update{}, nil, 0},
-		"the same": {Update{Version: "v1", Edition: "ce", DisableResourceManagement: &yes}, nil, 0},
+		"nothing":  {Update{}, map[string]any{"spec": map[string]any{}}, 0}, // the API server refuses the patch null
+		"the same": {Update{Version: "v1", Edition: "ce", DisableResourceManagement: &yes}, map[string]any{"spec": map[string]any{}}, 0},
 		"another version": {Update{Version: "v2"}, map[string]any{
 			"spec":     map[string]any{"version": "v2", "hostagent": map[string]any{"tag": nil}},
 			"metadata": map[string]any{"annotations": map[string]any{autoupdateAnnotation: nil}},

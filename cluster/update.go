@@ -241,10 +241,7 @@ func (u Update) patch(live *unstructured.Unstructured, newOperator bool) (map[st
 			lines = append(lines, "release "+r+" → what the operator renders now")
 		}
 	}
-	if len(lines) == 0 {
-		return nil, nil
-	}
-	out := map[string]any{"spec": spec}
+	out := map[string]any{"spec": spec} // valid, even if it changes nothing: diff sends it
 	if len(annotations) > 0 {
 		out["metadata"] = map[string]any{"annotations": annotations}
 	}
