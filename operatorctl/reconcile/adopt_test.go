@@ -121,3 +121,21 @@ func TestOptionsOutliveDisable(t *testing.T) {
 		t.Error("the option is not in the file")
 	}
 }
+
+// The file of the earlier operator has passwords: the history does not quote it, even if a person edited the file.
+func TestHistoryQuotesNoFileOfTheEarlierOperator(t *testing.T) {
+	const written = "admin_password: region-secret\ndefault_bandwidth: 1000\n"
+	b := newBench(t, interceptor.Funcs{}, newCloud(), earlierConfigMap(t, "region", written, written))
+	b.editConfig("region", `{"data":{"config":"admin_password: region-secret\ndefault_bandwidth: 2000\n"}}`)
+	b.settle()
+	b.edit(`{"metadata":{"generation":7},"spec":{"glance":{"replicas":3}}}`)
+	for range 3 {
+		b.reconcile()
+	}
+	cm := &corev1.ConfigMap{}
+	b.get(cm, "default-region")
+	why := strings.Join(b.release().Why, "; ")
+	if _, there := cm.Data[adopt.ConfigKey]; there || strings.Contains(why, "region-secret") || !strings.Contains(why, "default-region.config: file ") {
+		t.Errorf("%v: %s", cm.Data, why)
+	}
+}

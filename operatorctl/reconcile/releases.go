@@ -19,6 +19,7 @@ import (
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/internal/version"
+	"yunion.io/x/ocadm/operatorctl/adopt"
 	"yunion.io/x/ocadm/operatorctl/component"
 	"yunion.io/x/ocadm/operatorctl/effects"
 	"yunion.io/x/ocadm/operatorctl/engine"
@@ -257,7 +258,9 @@ func reasons(s State, n *release.Release) (by string, why []string) {
 		return lists.Index(list, func(cm *corev1.ConfigMap) (string, any) {
 			of := map[string]any{}
 			for k, v := range render.Chosen(cm) {
-				of[k] = v
+				if of[k] = v; k == adopt.ConfigKey { // a whole file: the earlier operator's has passwords
+					of[k] = "file " + hashOf(s, v)
+				}
 			}
 			return cm.Name, of
 		})
