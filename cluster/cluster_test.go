@@ -289,6 +289,7 @@ func TestStatus(t *testing.T) {
 		message string
 	}{
 		"new":     {"}\nspec: {}", false, "the operator has not reconciled it yet"},
+		"blocked": {"}\nspec: {}\nstatus: {conditions: [{type: Degraded, status: 'True', reason: Blocked, message: x is invalid}]}", false, "the operator cannot work on it: x is invalid"},
 		"ready":   {"}\nspec: {}\nstatus: {observedGeneration: 2, conditions: [{type: Ready, status: 'True'}]}", true, ""},
 		"changed": {"}\nspec: {}\nstatus: {observedGeneration: 1, conditions: [{type: Ready, status: 'True'}]}", false, "the operator has not seen the latest change yet"},
 		"not ready": {

@@ -127,6 +127,8 @@ func statusOf(object map[string]any) (Status, error) {
 	case cr.DeletionTimestamp != nil:
 		s.Message = "it is being deleted"
 		s.Phase = cmp.Or(s.Phase, string(v1alpha1.PhaseDeleting))
+	case s.Blocked != "" && (ready == nil || cr.Status.ObservedGeneration < cr.Generation):
+		s.Message = "the operator cannot work on it: " + s.Blocked
 	case ready == nil:
 		s.Message = "the operator has not reconciled it yet"
 	case cr.Status.ObservedGeneration < cr.Generation:
