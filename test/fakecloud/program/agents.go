@@ -112,26 +112,16 @@ func address(options servicespec.Values) (string, error) {
 	return host, err
 }
 
-// maskOf returns the prefix length of an address of this host, or 24 if no interface has the address.
-func maskOf(ip string) int {
-	of, _ := net.InterfaceAddrs() // an error is as good as no address
-	for _, a := range of {
-		if n, is := a.(*net.IPNet); is && n.IP.Equal(net.ParseIP(ip)) {
-			ones, _ := n.Mask.Size()
-			return ones
-		}
-	}
-	return 24
-}
-
-// register registers the host with region, which must have a network for physical machines with its address.
+// register registers the host with region, which must have a network for physical machines with its address. The real one takes the mask (in the lab
+// always 24) and the MAC address from the interface.
 func register(ctx context.Context, m Machine, options servicespec.Values, session *Client, ip string) error {
+	mac := net.HardwareAddr(append([]byte{0, 0x22}, net.ParseIP(ip).To16()[12:]...)).String()
 	var answer struct {
 		Networks struct {
 			Found bool `json:"find_matched"`
 		}
 	}
-	asked := map[string]any{"ip": ip, "mask": maskOf(ip), "is_classic": true, "server_type": "baremetal", "is_on_premise": true}
+	asked := map[string]any{"ip": ip, "mask": 24, "is_classic": true, "server_type": "baremetal", "is_on_premise": true}
 	if err := ofRegion(ctx, session, options, http.MethodPost, "/networks/try-create-network", asked, &answer); err != nil {
 		return err
 	}
@@ -143,12 +133,12 @@ func register(ctx context.Context, m Machine, options servicespec.Values, sessio
 		return err
 	}
 	var list struct{ Hosts []rest.Record }
-	if err := ofRegion(ctx, session, options, http.MethodGet, "/hosts?name="+name, nil, &list); err != nil {
+	if err := ofRegion(ctx, session, options, http.MethodGet, "/hosts?any_mac="+mac, nil, &list); err != nil {
 		return err
 	}
 	if len(list.Hosts) > 0 {
 		return nil
 	}
-	host := rest.Record{"name": name, "access_ip": ip, "manager_uri": "https://" + net.JoinHostPort(ip, "8885"), "enabled": false}
+	host := rest.Record{"name": name, "access_ip": ip, "access_mac": mac, "manager_uri": "https://" + net.JoinHostPort(ip, "8885")}
 	return ofRegion(ctx, session, options, http.MethodPost, "/hosts", map[string]any{"host": host}, nil)
 }

@@ -13,6 +13,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -38,7 +39,7 @@ func (s Service) hosts() rest.Routes {
 		})},
 	}
 	return append(own, s.plain(
-		rest.Collection{Path: "/hosts", Singular: "host", Required: named},
+		rest.Collection{Path: "/hosts", Singular: "host", Required: named, Defaults: rest.Record{"enabled": false}, Prepare: prepareHostRecord},
 		rest.Collection{Path: "/networks", Singular: "network", Required: named, Prepare: prepareNetwork},
 	)...)
 }
@@ -88,6 +89,15 @@ func (m Machine) masters(ctx context.Context) ([]string, error) {
 	return ips, nil
 }
 
+// prepareHostRecord adds the filter with which an agent looks for its host.
+func prepareHostRecord(_ context.Context, _ rest.Call, r rest.Record) error {
+	if r.Text("access_mac") == "" && r.Text("uuid") == "" {
+		return rest.BadInput("missing access_mac and uuid in no_probe mode")
+	}
+	r["any_mac"] = r["access_mac"]
+	return nil
+}
+
 func prepareNetwork(_ context.Context, _ rest.Call, r rest.Record) error {
 	for _, key := range []string{"guest_ip_start", "guest_ip_end"} {
 		if _, err := netip.ParseAddr(r.Text(key)); err != nil {
@@ -115,15 +125,12 @@ func (s Service) matches(ctx context.Context, asked rest.Record) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	for _, n := range networks {
+	return slices.ContainsFunc(networks, func(n rest.Record) bool {
 		first, err1 := netip.ParseAddr(n.Text("guest_ip_start"))
 		last, err2 := netip.ParseAddr(n.Text("guest_ip_end"))
-		if err1 == nil && err2 == nil && n.Text("server_type") == asked.Text("server_type") &&
-			fmt.Sprint(n["guest_ip_mask"]) == fmt.Sprint(asked["mask"]) && first.Compare(ip) <= 0 && ip.Compare(last) <= 0 {
-			return true, nil
-		}
-	}
-	return false, nil
+		return err1 == nil && err2 == nil && n.Text("server_type") == asked.Text("server_type") &&
+			n.Text("guest_ip_mask") == asked.Text("mask") && first.Compare(ip) <= 0 && ip.Compare(last) <= 0
+	}), nil
 }
 
 // guests returns a host's API for servers. A server is an endless program that was started through the executor and detached, as QEMU does with
