@@ -6,7 +6,7 @@ import (
 	"context"
 	"errors"
 	"strings"
-	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -73,14 +73,12 @@ func TestFailedAuditDoesNotDelayAFix(t *testing.T) {
 
 // However slow the API server is, a reconcile checks the effects: nothing else would trigger the next one.
 func TestSlowAPIServerDoesNotDelayEffects(t *testing.T) {
-	var b *bench
-	var one sync.Mutex
-	b = newBench(t, interceptor.Funcs{Patch: func(ctx context.Context, c client.WithWatch, o client.Object, p client.Patch, opts ...client.PatchOption) error {
-		one.Lock()
-		b.clock = b.clock.Add(2 * advanceFor)
-		one.Unlock()
+	var late atomic.Int64
+	b := newBench(t, interceptor.Funcs{Patch: func(ctx context.Context, c client.WithWatch, o client.Object, p client.Patch, opts ...client.PatchOption) error {
+		late.Add(int64(2 * advanceFor))
 		return c.Patch(ctx, o, p, opts...)
 	}}, newCloud())
+	b.r.setClock(func() time.Time { return b0.Add(time.Duration(late.Load())) })
 	b.reconcile()
 	if s := b.component("keystone"); s.Reason != status.ReasonEffectPending {
 		t.Errorf("keystone is %s %s: %s", s.State, s.Reason, s.Message)

@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"sync"
 	"testing"
 	"time"
 
@@ -22,10 +23,13 @@ import (
 
 // writes records every write to the objects of a cloud.
 func writes(to *[]string) interceptor.Funcs {
+	var mu sync.Mutex // the operator writes concurrently
 	note := func(verb string, o client.Object) {
 		if o.GetObjectKind().GroupVersionKind().Kind == v1alpha1.Kind {
 			return // the fake client has no schema for it: defaults never look written
 		}
+		mu.Lock()
+		defer mu.Unlock()
 		*to = append(*to, fmt.Sprintf("%s %T %s", verb, o, o.GetName()))
 	}
 	return interceptor.Funcs{
