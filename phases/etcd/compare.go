@@ -9,6 +9,7 @@ import (
 	"slices"
 
 	"yunion.io/x/ocadm/internal/dbpair"
+	"yunion.io/x/ocadm/internal/etcd/snapshot"
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/internal/lists"
 )
@@ -41,17 +42,17 @@ func (r *Restore) Preview(ctx context.Context) (Preview, error) {
 	if r.File == "" {
 		return r.previewOwn(ctx)
 	}
-	then, err := readContents(r.File)
+	then, err := snapshot.Values(r.File, looked()...)
 	if err != nil {
 		return Preview{}, err
 	}
-	now, err := r.present(ctx)
+	now, err := r.readOwn(ctx)
 	if err != nil {
-		p := compare(then, contents{}, false)
+		p := compare(contentsOf(then), contents{}, false)
 		p.Unknown = err.Error()
 		return p, nil //nolint:nilerr // the preview reports that it is unknown
 	}
-	return compare(then, now, true), nil
+	return compare(contentsOf(then), contentsOf(now), true), nil
 }
 
 // compare has no side effects. known reports whether the present state is known.

@@ -25,7 +25,6 @@ import (
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/internal/dbpair"
 	"yunion.io/x/ocadm/internal/etcd"
-	"yunion.io/x/ocadm/internal/etcd/snapshot"
 	"yunion.io/x/ocadm/internal/kube"
 	"yunion.io/x/ocadm/phases/rotation"
 )
@@ -168,24 +167,6 @@ func encode(o runtime.Object, stored []byte) ([]byte, error) {
 	var out bytes.Buffer
 	err := protobuf.NewSerializer(scheme, scheme).Encode(o, &out)
 	return out.Bytes(), err
-}
-
-// readContents reads the contents of a snapshot, or of the database of a stopped member.
-func readContents(file string) (contents, error) {
-	values, err := snapshot.Values(file, looked()...)
-	if err != nil {
-		return contents{}, err
-	}
-	return contentsOf(values), nil
-}
-
-// present returns the contents of the etcd that the restore replaces, read from this machine's member.
-func (r *Restore) present(ctx context.Context) (contents, error) {
-	values, err := r.readOwn(ctx)
-	if err != nil {
-		return contents{}, err
-	}
-	return contentsOf(values), nil
 }
 
 // looked returns the prefixes of the keys that a restore reads.
