@@ -66,41 +66,36 @@ func (e *Env) GrantedTo(account string, narrow func(rbacv1.PolicyRule) bool) map
 	e.Helper()
 	out := map[string]bool{}
 	is := func(s rbacv1.Subject) bool { return s.Name == account && s.Namespace == Namespace }
+	var rules []rbacv1.PolicyRule
 	var wide rbacv1.ClusterRoleBindingList
-	var roles rbacv1.RoleBindingList
 	e.Must(e.Client.List(e.Context(), &wide))
-	add := func(rules []rbacv1.PolicyRule) {
-		for _, rule := range rules {
-			for _, group := range rule.APIGroups {
-				for _, resource := range rule.Resources {
-					for _, verb := range rule.Verbs {
-						out[Right(verb, group, resource)] = true
-					}
+	for _, b := range wide.Items {
+		role := &rbacv1.ClusterRole{}
+		if slices.ContainsFunc(b.Subjects, is) {
+			e.Must(e.Client.Get(e.Context(), types.NamespacedName{Name: b.RoleRef.Name}, role))
+		}
+		if i := slices.IndexFunc(role.Rules, func(r rbacv1.PolicyRule) bool { return !narrow(r) }); i >= 0 {
+			e.Errorf("%s gives the account more in the whole cluster than it needs for nodes, machines and its definitions: %v", b.RoleRef.Name, role.Rules[i])
+		}
+		rules = append(rules, role.Rules...)
+	}
+	var roles rbacv1.RoleBindingList
+	e.Must(e.Client.List(e.Context(), &roles))
+	for _, b := range roles.Items {
+		role := &rbacv1.Role{}
+		if slices.ContainsFunc(b.Subjects, is) {
+			e.Must(e.Client.Get(e.Context(), types.NamespacedName{Namespace: b.Namespace, Name: b.RoleRef.Name}, role))
+		}
+		rules = append(rules, role.Rules...)
+	}
+	for _, rule := range rules {
+		for _, group := range rule.APIGroups {
+			for _, resource := range rule.Resources {
+				for _, verb := range rule.Verbs {
+					out[Right(verb, group, resource)] = true
 				}
 			}
 		}
-	}
-	for _, b := range wide.Items {
-		if !slices.ContainsFunc(b.Subjects, is) {
-			continue
-		}
-		role := &rbacv1.ClusterRole{}
-		e.Must(e.Client.Get(e.Context(), types.NamespacedName{Name: b.RoleRef.Name}, role))
-		for _, rule := range role.Rules {
-			if !narrow(rule) {
-				e.Errorf("%s gives the account more in the whole cluster than it needs for nodes, machines and its definitions: %v", b.RoleRef.Name, rule)
-			}
-		}
-		add(role.Rules)
-	}
-	e.Must(e.Client.List(e.Context(), &roles))
-	for _, b := range roles.Items {
-		if !slices.ContainsFunc(b.Subjects, is) {
-			continue
-		}
-		role := &rbacv1.Role{}
-		e.Must(e.Client.Get(e.Context(), types.NamespacedName{Namespace: b.Namespace, Name: b.RoleRef.Name}, role))
-		add(role.Rules)
 	}
 	return out
 }

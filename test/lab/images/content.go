@@ -37,27 +37,15 @@ type entry struct {
 
 // entriesLayer makes a layer of these entries and their parent directories.
 func entriesLayer(ctx context.Context, name string, logf cache.Logf, entries []entry) (v1.Layer, error) {
-	h := sha256.New()
-	for _, e := range entries {
-		_, _ = h.Write(fmt.Appendf(nil, "%q %o %d %q %q\n", e.Path, e.Mode, e.UID, e.Text, e.Link))
-		if e.Source == "" {
-			continue
-		}
-		f, err := os.Open(e.Source)
-		if err != nil {
-			return nil, fmt.Errorf("reading a file of the layer %q: %w", name, err)
-		}
-		_, err = io.Copy(h, f)
-		_ = f.Close()
-		if err != nil {
-			return nil, fmt.Errorf("reading a file of the layer %q: %w", name, err)
-		}
-	}
-	key := hex.EncodeToString(h.Sum(nil))[:16]
-	return newLayer(ctx, name, key, logf, func(to io.Writer) error {
+	write := func(to io.Writer) error {
 		t := tar.NewWriter(to)
 		return errors.Join(writeEntries(t, entries), t.Close())
-	})
+	}
+	h := sha256.New()
+	if err := write(h); err != nil {
+		return nil, fmt.Errorf("reading the files of the layer %q: %w", name, err)
+	}
+	return newLayer(ctx, name, hex.EncodeToString(h.Sum(nil))[:16], logf, write)
 }
 
 func writeEntries(t *tar.Writer, entries []entry) error {
