@@ -36,35 +36,30 @@ func addDays(c *cobra.Command, days *uint16, what string) {
 
 func newCertsCheck(a *app) *cobra.Command {
 	var days uint16
-	c := &cobra.Command{
+	c := shows(a, &cobra.Command{
 		Use: "check", Short: "Show when the certificates of this machine expire",
 		Long: "Lists the certificates, kubeconfigs and authorities of this control-plane node and of its kubelet, in order of expiry. The exit\n" +
 			"status is 0 if all are valid, 44 if one expires within --days or its file is damaged, and 43 if one has expired. It needs no API server.",
 		Example: "  ocadm certs check\n  ocadm certs check --days 90 -o json",
-	}
-	output := addOutput(c, "table")
-	c.RunE = func(c *cobra.Command, _ []string) error {
+	}, "table", func(c *cobra.Command, _ []string) ([]kubernetes.Certificate, error) {
 		h, err := controlPlaneHost(c.Context(), true)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		list, err := kubernetes.Certificates(h, time.Now(), time.Duration(days)*24*time.Hour)
 		if len(list) == 0 {
-			return cmp.Or(err, kubernetes.NoCertificates())
+			return nil, cmp.Or(err, kubernetes.NoCertificates())
 		}
-		if err := a.print(output, list, func(p *page) {
-			table(p, []string{"NAME", "KIND", "EXPIRES", "DAYS", "STATE", "FILE"}, list, func(c kubernetes.Certificate) []string {
-				end, days := c.NotAfter.Format(time.RFC3339), strconv.Itoa(c.DaysLeft)
-				if c.State == kubernetes.CertificateDamaged {
-					end, days = "-", "-"
-				}
-				return []string{c.Name, c.Kind, end, days, c.State, c.File}
-			})
-		}); err != nil {
-			return err
-		}
-		return kubernetes.Expiry(list, h.Config.Node.Name)
-	}
+		return list, butError{kubernetes.Expiry(list, h.Config.Node.Name)}
+	}, func(p *page, list []kubernetes.Certificate) {
+		table(p, []string{"NAME", "KIND", "EXPIRES", "DAYS", "STATE", "FILE"}, list, func(c kubernetes.Certificate) []string {
+			end, days := c.NotAfter.Format(time.RFC3339), strconv.Itoa(c.DaysLeft)
+			if c.State == kubernetes.CertificateDamaged {
+				end, days = "-", "-"
+			}
+			return []string{c.Name, c.Kind, end, days, c.State, c.File}
+		})
+	})
 	addDays(c, &days, "`number` of days before expiry at which a certificate counts as expiring soon")
 	return c
 }

@@ -32,29 +32,23 @@ func newEtcd(a *app) *cobra.Command {
 }
 
 func newEtcdStatus(a *app) *cobra.Command {
-	c := &cobra.Command{
+	return shows(a, &cobra.Command{
 		Use: "status", Short: "Show the members of etcd, their databases, and the snapshots",
 		Long: "Shows each member: whether it is the leader or a learner, the size of its database, how much of it is in use, its quota, its revision\n" +
 			"and its alarms. If the member of this machine does not answer, the command shows why; if its data is damaged, it also shows the last\n" +
 			"good snapshot and what restoring it would lose.",
 		Example: "  ocadm etcd status\n  ocadm etcd status -o json | jq .problems",
-	}
-	output := addOutput(c, "table")
-	c.RunE = func(c *cobra.Command, _ []string) error {
+	}, "table", func(c *cobra.Command, _ []string) (etcdphase.Status, error) {
 		h, err := controlPlaneHost(c.Context(), true)
 		if err != nil {
-			return err
+			return etcdphase.Status{}, err
 		}
 		s, err := etcdphase.Look(c.Context(), h)
-		if err != nil && len(s.Members) == 0 {
-			return err
+		if len(s.Members) > 0 {
+			err = butError{err}
 		}
-		if perr := a.print(output, s, func(p *page) { printEtcd(p, s) }); perr != nil {
-			return perr
-		}
-		return err
-	}
-	return c
+		return s, err
+	}, printEtcd)
 }
 
 func printEtcd(p *page, s etcdphase.Status) {
@@ -124,35 +118,24 @@ func newEtcdKeep(a *app) *cobra.Command {
 }
 
 func newEtcdDefrag(a *app) *cobra.Command {
-	c := &cobra.Command{
+	return shows(a, &cobra.Command{
 		Use: "defrag", Short: "Release the space of deleted keys in etcd",
 		Long: "Defragments the databases that would shrink by at least a third, one member after the other, the leader last. Meanwhile the member\n" +
 			"serves no requests, for some seconds per GiB. If a member is not healthy, the command stops and fails with OCA-4147. If etcd accepts no\n" +
 			"writes because its quota is reached (alarm NOSPACE), it first drops all old revisions, and then disarms the alarm.",
 		Example: "  ocadm etcd defrag\n  ocadm etcd defrag -o json",
-	}
-	output := addOutput(c, "text")
-	c.RunE = func(c *cobra.Command, _ []string) error {
+	}, "text", func(c *cobra.Command, _ []string) (out defragmented, err error) {
 		h, err := controlPlaneHost(c.Context(), false)
-		if err != nil {
-			return err
+		if err == nil {
+			out, err = defragment(c.Context(), h)
 		}
-		out, err := defragment(c.Context(), h)
-		if err != nil {
-			return err
+		return out, err
+	}, func(p *page, out defragmented) {
+		if len(out.Lifted) > 0 {
+			p.line("disarmed the alarm NOSPACE of %s", strings.Join(out.Lifted, ", "))
 		}
-		err = a.print(output, out, func(p *page) {
-			if len(out.Lifted) > 0 {
-				p.line("disarmed the alarm NOSPACE of %s", strings.Join(out.Lifted, ", "))
-			}
-			p.line("freed %s", ui.Bytes(out.Freed))
-		})
-		if err != nil {
-			return err
-		}
-		return out.left()
-	}
-	return c
+		p.line("freed %s", ui.Bytes(out.Freed))
+	})
 }
 
 // defragmented is the output of "etcd defrag -o json".
@@ -190,5 +173,5 @@ func defragment(ctx context.Context, h *host.Host) (out defragmented, err error)
 	}
 	out.Freed += freed
 	out.Stopped = stopped
-	return out, nil
+	return out, butError{out.left()}
 }

@@ -11,7 +11,6 @@ import (
 
 	"yunion.io/x/ocadm/cluster/why"
 	"yunion.io/x/ocadm/internal/finding"
-	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/internal/ui"
 )
 
@@ -26,8 +25,7 @@ func newExplain(a *app) *cobra.Command {
 			all := finding.Catalogue()
 			if len(args) == 0 {
 				return a.print(output, all, func(p *page) {
-					rows := lists.Map(all, func(e finding.Explanation) []string { return []string{e.Code, e.Title} })
-					p.table([]string{"CODE", "MEANING"}, rows)
+					table(p, []string{"CODE", "MEANING"}, all, func(e finding.Explanation) []string { return []string{e.Code, e.Title} })
 				})
 			}
 			e, err := explanation(all, args[0])

@@ -10,6 +10,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"yunion.io/x/ocadm/cluster"
+	"yunion.io/x/ocadm/internal/kube"
 	"yunion.io/x/ocadm/internal/lists"
 )
 
@@ -69,16 +70,12 @@ func newNodeRole(a *app, name, role string, on bool, short string) *cobra.Comman
 		}
 		err = withKube(c.Context(), kubeconfig, func(ctx context.Context, k client.WithWatch) error {
 			changes, err := cluster.SetRole(ctx, k, nodes, role, on)
-			changed = make([]changedNode, len(changes))
-			for i, c := range changes {
-				changed[i] = changedNode{c.Name, string(c.Action)}
-			}
+			changed = lists.Map(changes, func(c kube.Change) changedNode { return changedNode{c.Name, string(c.Action)} })
 			return err
 		})
 		return changed, err
 	}, func(p *page, changed []changedNode) {
-		rows := lists.Map(changed, func(n changedNode) []string { return []string{n.Node, n.Action} })
-		p.table([]string{"NODE", "ACTION"}, rows)
+		table(p, []string{"NODE", "ACTION"}, changed, func(n changedNode) []string { return []string{n.Node, n.Action} })
 	})
 	switch {
 	case role == cluster.RoleHost && on:

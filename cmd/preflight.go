@@ -49,8 +49,7 @@ type check struct {
 func (a *app) printChecks(output *ui.Choice) error {
 	list := lists.Map(preflight.Checks(), func(c preflight.Check) check { return check{Name: c.Name, Short: c.Short, Codes: c.Codes} })
 	return a.print(output, list, func(p *page) {
-		rows := lists.Map(list, func(c check) []string { return []string{c.Name, strings.Join(c.Codes, ","), c.Short} })
-		p.table([]string{"CHECK", "CODES", "MEANING"}, rows)
+		table(p, []string{"CHECK", "CODES", "MEANING"}, list, func(c check) []string { return []string{c.Name, strings.Join(c.Codes, ","), c.Short} })
 	})
 }
 

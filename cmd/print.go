@@ -4,6 +4,7 @@ package cmd
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -81,15 +82,22 @@ func addOutput(c *cobra.Command, human string) *ui.Choice {
 	return output
 }
 
+// butError is the error of a command that prints its result nevertheless.
+type butError struct{ error }
+
 // shows completes a command that reads and prints something.
 func shows[T any](a *app, c *cobra.Command, human string, read func(*cobra.Command, []string) (T, error), text func(*page, T)) *cobra.Command {
 	output := addOutput(c, human)
 	c.RunE = func(c *cobra.Command, args []string) error {
 		v, err := read(c, args)
-		if err != nil {
+		but, printed := errors.AsType[butError](err)
+		if err != nil && !printed {
 			return err
 		}
-		return a.print(output, v, func(p *page) { text(p, v) })
+		if err := a.print(output, v, func(p *page) { text(p, v) }); err != nil {
+			return err
+		}
+		return but.error
 	}
 	return c
 }

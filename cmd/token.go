@@ -14,7 +14,6 @@ import (
 
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/internal/kube"
-	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/internal/ui"
 	"yunion.io/x/ocadm/phases/config"
 	depotphase "yunion.io/x/ocadm/phases/depot"
@@ -243,10 +242,9 @@ func newTokenList(a *app, open openCluster) *cobra.Command {
 		}
 		return kubernetes.ListTokens(c.Context(), client)
 	}, func(p *page, list []kubernetes.Token) {
-		rows := lists.Map(list, func(t kubernetes.Token) []string {
+		table(p, []string{"ID", "EXPIRES", "USAGES", "DESCRIPTION"}, list, func(t kubernetes.Token) []string {
 			return []string{t.ID, expiry(t.Expires, time.Now()), strings.Join(t.Usages, ","), t.Description}
 		})
-		p.table([]string{"ID", "EXPIRES", "USAGES", "DESCRIPTION"}, rows)
 	})
 }
 

@@ -89,8 +89,7 @@ func causesListed() []knownCause {
 func (a *app) printCauses(output *ui.Choice) error {
 	list := causesListed()
 	return a.print(output, list, func(p *page) {
-		rows := lists.Map(list, func(l knownCause) []string { return []string{l.ID, l.Code, l.Layer, l.Title} })
-		p.table([]string{"CAUSE", "CODE", "LAYER", "MEANING"}, rows)
+		table(p, []string{"CAUSE", "CODE", "LAYER", "MEANING"}, list, func(l knownCause) []string { return []string{l.ID, l.Code, l.Layer, l.Title} })
 	})
 }
 
