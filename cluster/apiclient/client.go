@@ -20,6 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 
@@ -107,8 +108,6 @@ type request struct {
 	method, path string
 	query        url.Values
 	body         any
-	// content is the type of the body, "" for JSON.
-	content string
 	// version is for If-Match, "" for no such header.
 	version string
 }
@@ -130,11 +129,11 @@ func (c *Client) open(ctx context.Context, r request) (*http.Response, error) {
 			return nil, fmt.Errorf("writing a request: %w", err)
 		}
 		q.Header.Set("Authorization", "Bearer "+c.token)
-		if body != nil {
+		switch {
+		case r.method == http.MethodPatch:
+			q.Header.Set("Content-Type", string(types.MergePatchType))
+		case body != nil:
 			q.Header.Set("Content-Type", "application/json")
-		}
-		if r.content != "" {
-			q.Header.Set("Content-Type", r.content)
 		}
 		if r.version != "" {
 			q.Header.Set("If-Match", strconv.Quote(r.version))

@@ -165,7 +165,7 @@ func (c *Client) Patch(ctx context.Context, o client.Object, patch client.Patch,
 		return fmt.Errorf("reading a patch: %w", err)
 	}
 	version, _ := body.Metadata["resourceVersion"].(string)
-	return c.on(ctx, request{method: http.MethodPatch, path: path + "/" + url.PathEscape(o.GetName()), body: body, content: string(types.MergePatchType), version: version}, o)
+	return c.on(ctx, request{method: http.MethodPatch, path: path + "/" + url.PathEscape(o.GetName()), body: body, version: version}, o)
 }
 
 func (c *Client) Delete(ctx context.Context, o client.Object, opts ...client.DeleteOption) error {

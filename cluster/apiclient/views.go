@@ -21,11 +21,7 @@ import (
 var _ cluster.Views = (*Client)(nil)
 
 func in(key client.ObjectKey, parts ...string) string {
-	path := "namespaces/" + url.PathEscape(key.Namespace)
-	for _, p := range parts {
-		path += "/" + url.PathEscape(p)
-	}
-	return path
+	return "namespaces/" + strings.Join(lists.Map(append([]string{key.Namespace}, parts...), url.PathEscape), "/")
 }
 
 func listed[T any](ctx context.Context, c *Client, path string) ([]T, error) {

@@ -11,7 +11,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -78,11 +77,8 @@ func Images(ctx context.Context, o *Options) ([]images.Named, error) {
 	return images.All(ctx, *o)
 }
 
-// file is one file of a node and its source on this host.
-type file struct {
-	Path, Source string
-	Mode         fs.FileMode
-}
+// file is a program of a node and its source on this host.
+type file struct{ Path, Source string }
 
 // nodeFiles returns the programs that a fresh node lacks.
 func nodeFiles(ctx context.Context, kubernetes string, logf cache.Logf) ([]file, error) {
@@ -104,7 +100,7 @@ func nodeFiles(ctx context.Context, kubernetes string, logf cache.Logf) ([]file,
 		if err != nil {
 			return nil, err
 		}
-		files = append(files, file{path, b.Path, 0o755})
+		files = append(files, file{path, b.Path})
 	}
 	slices.SortFunc(files, func(a, b file) int { return strings.Compare(a.Path, b.Path) })
 	return files, nil
@@ -165,9 +161,7 @@ func write(ctx context.Context, out, key string, info bundle.Info, files []file,
 		return err
 	}
 	fileSources := lists.Map(files, func(f file) bundle.FileSource {
-		return bundle.FileSource{
-			Path: f.Path, Mode: f.Mode, Open: func() (io.ReadCloser, error) { return os.Open(f.Source) },
-		}
+		return bundle.FileSource{Path: f.Path, Mode: 0o755, Open: func() (io.ReadCloser, error) { return os.Open(f.Source) }}
 	})
 	imageSources := lists.Map(list, func(i images.Named) bundle.ImageSource { return bundle.ImageSource{Name: i.Name, Image: i.Image} })
 	tmp := out + ".new"

@@ -40,9 +40,7 @@ const pauseName = "pause"
 const root = "yunion.io/x/ocadm"
 
 // Built is one program in the cache.
-type Built struct {
-	Name, Path, Version string
-}
+type Built struct{ Path, Version string }
 
 // Path returns the absolute path of a program. If the program is not in the cache, Path builds it, with all others of its module.
 func Path(ctx context.Context, name string) (string, error) {
@@ -67,7 +65,7 @@ func GetFor(ctx context.Context, name, kubernetes string, logf cache.Logf) (Buil
 		for _, p := range m.Programs {
 			if p.Name == name {
 				dir, built, err := buildModule(ctx, m, logf)
-				return Built{Name: name, Path: filepath.Join(dir, name), Version: built}, err
+				return Built{filepath.Join(dir, name), built}, err
 			}
 		}
 	}
@@ -258,5 +256,5 @@ func pause(ctx context.Context, logf cache.Logf) (Built, error) {
 			}
 			return nil
 		})
-	return Built{Name: pauseName, Path: filepath.Join(dir, pauseName), Version: version}, err
+	return Built{filepath.Join(dir, pauseName), version}, err
 }
