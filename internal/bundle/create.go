@@ -157,35 +157,23 @@ func (s *staged) image(info Info, img ImageSource) (v1.Descriptor, error) {
 	if config.OS != info.OS || config.Architecture != info.Arch {
 		return v1.Descriptor{}, fmt.Errorf("it is for %s/%s, and the bundle is for %s/%s", config.OS, config.Architecture, info.OS, info.Arch)
 	}
-	rawConfig, err := img.Image.RawConfigFile()
-	if err != nil {
-		return v1.Descriptor{}, fmt.Errorf("reading its config: %w", err)
+	rawConfig, configErr := img.Image.RawConfigFile()
+	layers, layersErr := img.Image.Layers()
+	raw, rawErr := img.Image.RawManifest()
+	mediaType, typeErr := img.Image.MediaType()
+	if err := cmp.Or(configErr, layersErr, rawErr, typeErr); err != nil {
+		return v1.Descriptor{}, fmt.Errorf("reading it: %w", err)
 	}
 	s.bytes(rawConfig)
-	layers, err := img.Image.Layers()
-	if err != nil {
-		return v1.Descriptor{}, fmt.Errorf("reading its layers: %w", err)
-	}
 	for _, l := range layers {
-		digest, err := l.Digest()
-		if err != nil {
-			return v1.Descriptor{}, fmt.Errorf("reading a layer: %w", err)
-		}
-		size, err := l.Size()
-		if err != nil {
+		digest, digestErr := l.Digest()
+		size, sizeErr := l.Size()
+		if err := cmp.Or(digestErr, sizeErr); err != nil {
 			return v1.Descriptor{}, fmt.Errorf("reading the layer %s: %w", digest, err)
 		}
 		if _, ok := s.blobs[digest]; !ok {
 			s.blobs[digest] = source{size: size, open: l.Compressed}
 		}
-	}
-	raw, err := img.Image.RawManifest()
-	if err != nil {
-		return v1.Descriptor{}, fmt.Errorf("reading its manifest: %w", err)
-	}
-	mediaType, err := img.Image.MediaType()
-	if err != nil {
-		return v1.Descriptor{}, fmt.Errorf("reading its media type: %w", err)
 	}
 	return imageDescriptor(img.Name, mediaType, s.bytes(raw), int64(len(raw)), info), nil
 }

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"strings"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
@@ -64,12 +65,7 @@ func digestOf(image string) (digest v1.Hash, ok bool) {
 func (s *Store) whole(ctx context.Context, d v1.Descriptor) bool {
 	need := map[v1.Hash]int64{}
 	s.below(ctx, d, false, need)
-	for h := range need {
-		if !s.has(h) {
-			return false
-		}
-	}
-	return !d.MediaType.IsIndex() || len(need) > 1
+	return s.hasAll(maps.Keys(need)) && (!d.MediaType.IsIndex() || len(need) > 1)
 }
 
 // manifest stores what a manifest needs, and then the manifest itself.

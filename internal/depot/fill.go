@@ -4,6 +4,7 @@ package depot
 
 import (
 	"archive/tar"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -18,6 +19,7 @@ import (
 
 	"yunion.io/x/ocadm/internal/bundle"
 	"yunion.io/x/ocadm/internal/fetch"
+	"yunion.io/x/ocadm/internal/lists"
 )
 
 // Fill stores everything of a bundle, for all its platforms, under a root. An image for several platforms becomes an index. File names begin with the
@@ -38,12 +40,7 @@ func (s *Store) fill(ctx context.Context, root string, b *bundle.Bundle, progres
 		files = append(files, view.Contents().Files...)
 	}
 	blobs = distinct(blobs)
-	for _, d := range blobs {
-		f.total += d.Size
-	}
-	for _, file := range files {
-		f.total += file.Size
-	}
+	f.total = sizeOf(blobs) + lists.Sum(files, func(file bundle.FileInfo) int64 { return file.Size })
 	if err := s.room(s.absent(blobs, files)); err != nil {
 		return err
 	}
@@ -76,6 +73,10 @@ func blobsOf(b *bundle.Bundle, manifests map[string][]v1.Descriptor) (blobs []v1
 		blobs = append(append(blobs, rest...), manifest)
 	}
 	return blobs
+}
+
+func sizeOf(blobs []v1.Descriptor) int64 {
+	return lists.Sum(blobs, func(d v1.Descriptor) int64 { return d.Size })
 }
 
 func distinct(list []v1.Descriptor) []v1.Descriptor {
@@ -117,12 +118,8 @@ func (f *filling) files(ctx context.Context, b *bundle.Bundle, into map[string]F
 }
 
 // absent returns how many bytes of these are not in the store.
-func (s *Store) absent(blobs []v1.Descriptor, files []bundle.FileInfo) (size int64) {
-	for _, d := range blobs {
-		if !s.has(d.Digest) {
-			size += d.Size
-		}
-	}
+func (s *Store) absent(blobs []v1.Descriptor, files []bundle.FileInfo) int64 {
+	size := sizeOf(lists.Filter(blobs, func(d v1.Descriptor) bool { return !s.has(d.Digest) }))
 	for _, f := range files {
 		if h, err := v1.NewHash(f.Digest); err != nil || !s.has(h) {
 			size += f.Size
@@ -156,26 +153,17 @@ func (f *filling) report() {
 
 // AddImage stores an image for a root that the caller creates, and returns the descriptor of its manifest.
 func (s *Store) AddImage(ctx context.Context, img v1.Image) (d v1.Descriptor, err error) {
-	layers, err := img.Layers()
-	if err != nil {
+	layers, layersErr := img.Layers()
+	config, configErr := img.RawConfigFile()
+	manifest, manifestErr := img.RawManifest()
+	mediaType, typeErr := img.MediaType()
+	if err := cmp.Or(layersErr, configErr, manifestErr, typeErr); err != nil {
 		return d, fmt.Errorf("storing an image: %w", err)
 	}
 	for _, l := range layers {
 		if err := s.addLayer(ctx, l); err != nil {
 			return d, err
 		}
-	}
-	config, err := img.RawConfigFile()
-	if err != nil {
-		return d, fmt.Errorf("storing an image: %w", err)
-	}
-	manifest, err := img.RawManifest()
-	if err != nil {
-		return d, fmt.Errorf("storing an image: %w", err)
-	}
-	mediaType, err := img.MediaType()
-	if err != nil {
-		return d, err
 	}
 	if _, err := s.putDocument(ctx, config, ""); err != nil {
 		return d, err
