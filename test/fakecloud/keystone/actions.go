@@ -3,10 +3,13 @@
 package keystone
 
 import (
+	"context"
 	"errors"
 	"maps"
 	"net/http"
+	"slices"
 
+	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/internal/options"
 	"yunion.io/x/ocadm/test/fakecloud/rest"
 	"yunion.io/x/ocadm/test/fakecloud/servicespec"
@@ -62,20 +65,26 @@ func (s *Server) assign(c rest.Call) (any, error) {
 	if c.Method == http.MethodPut {
 		return map[string]any{}, assignRole(c.Context(), s.store, ids[0], ids[1], ids[2])
 	}
-	assignments, err := s.store.List(c.Context(), "assignments")
+	assignments, err := s.assignments(c.Context(), ids[0], ids[1])
 	if err != nil {
 		return nil, err
 	}
-	for _, a := range assignments {
-		if a.Text("user_id") != ids[0] || a.Text("project_id") != ids[1] || a.Text("role_id") != ids[2] {
-			continue
-		}
-		if c.Method == http.MethodDelete {
-			return map[string]any{}, s.store.Delete(c.Context(), "assignments", a.Text("id"))
-		}
-		return map[string]any{}, nil
+	i := slices.IndexFunc(assignments, func(a rest.Record) bool { return a.Text("role_id") == ids[2] })
+	if i < 0 {
+		return nil, rest.NotFound("role not assigned")
 	}
-	return nil, rest.NotFound("role not assigned")
+	if c.Method == http.MethodDelete {
+		err = s.store.Delete(c.Context(), "assignments", assignments[i].Text("id"))
+	}
+	return map[string]any{}, err
+}
+
+// assignments returns those of a user in a project; "" means any.
+func (s *Server) assignments(ctx context.Context, user, project string) ([]rest.Record, error) {
+	all, err := s.store.List(ctx, "assignments")
+	return lists.Filter(all, func(a rest.Record) bool {
+		return (user == "" || a.Text("user_id") == user) && (project == "" || a.Text("project_id") == project)
+	}), err
 }
 
 func (s *Server) userRoles(c rest.Call) (any, error) {
@@ -96,37 +105,27 @@ func (s *Server) userProjects(c rest.Call) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	assignments, err := s.store.List(c.Context(), "assignments")
-	if err != nil {
-		return nil, err
-	}
-	projects, seen := []rest.Record{}, map[string]bool{}
-	for _, a := range assignments {
-		id := a.Text("project_id")
-		if a.Text("user_id") != user.Text("id") || seen[id] {
-			continue
-		}
-		seen[id] = true
-		if project, err := s.store.Get(c.Context(), "projects", id); err == nil {
-			projects = append(projects, project)
-		}
-	}
-	return map[string]any{"projects": projects, "total": len(projects)}, nil
+	assignments, err := s.assignments(c.Context(), user.Text("id"), "")
+	projects := s.existing(c.Context(), "projects", assignments, "project_id")
+	return map[string]any{"projects": projects, "total": len(projects)}, err
+}
+
+// existing returns the existing records of a table that a field of others names, each once.
+func (s *Server) existing(ctx context.Context, table string, by []rest.Record, field string) []rest.Record {
+	ids := lists.Unique(lists.Map(by, func(r rest.Record) string { return r.Text(field) }))
+	return append([]rest.Record{}, lists.Pick(ids, func(id string) (rest.Record, bool) {
+		r, err := s.store.Get(ctx, table, id)
+		return r, err == nil
+	})...)
 }
 
 func (s *Server) listAssignments(c rest.Call) (any, error) {
-	assignments, err := s.store.List(c.Context(), "assignments")
+	query, found := c.URL.Query(), []any{}
+	assignments, err := s.assignments(c.Context(), query.Get("user.id"), query.Get("scope.project.id"))
 	if err != nil {
 		return nil, err
 	}
-	query, found := c.URL.Query(), []any{}
 	for _, a := range assignments {
-		if user := query.Get("user.id"); user != "" && user != a.Text("user_id") {
-			continue
-		}
-		if project := query.Get("scope.project.id"); project != "" && project != a.Text("project_id") {
-			continue
-		}
 		user, userErr := s.reference(c, "users", a.Text("user_id"))
 		role, roleErr := s.reference(c, "roles", a.Text("role_id"))
 		project, projectErr := s.reference(c, "projects", a.Text("project_id"))

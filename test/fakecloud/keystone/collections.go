@@ -6,6 +6,7 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"errors"
 	"net/http"
 	"slices"
 
@@ -70,18 +71,11 @@ func (s *Server) removeUser(ctx context.Context, user rest.Record) error {
 	if user.Text("name") == adminUser {
 		return rest.Forbidden("cannot delete system user")
 	}
-	assignments, err := s.store.List(ctx, "assignments")
-	if err != nil {
-		return err
-	}
+	assignments, err := s.assignments(ctx, user.Text("id"), "")
 	for _, a := range assignments {
-		if a.Text("user_id") == user.Text("id") {
-			if err := s.store.Delete(ctx, "assignments", a.Text("id")); err != nil {
-				return err
-			}
-		}
+		err = errors.Join(err, s.store.Delete(ctx, "assignments", a.Text("id")))
 	}
-	return nil
+	return err
 }
 
 // removeService checks the two rules of the real service: no endpoints, not enabled.

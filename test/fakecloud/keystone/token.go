@@ -50,21 +50,8 @@ func (s *Server) principal(ctx context.Context, token rest.Record) (principal, e
 }
 
 func (s *Server) rolesOf(ctx context.Context, user, project string) ([]rest.Record, error) {
-	assignments, err := s.store.List(ctx, "assignments")
-	if err != nil {
-		return nil, err
-	}
-	roles := []rest.Record{}
-	for _, a := range assignments {
-		if a.Text("user_id") != user || a.Text("project_id") != project {
-			continue
-		}
-		role, err := s.store.Get(ctx, "roles", a.Text("role_id"))
-		if err == nil {
-			roles = append(roles, role)
-		}
-	}
-	return roles, nil
+	assignments, err := s.assignments(ctx, user, project)
+	return s.existing(ctx, "roles", assignments, "role_id"), err
 }
 
 // authRequest is the body of POST /v3/auth/tokens.

@@ -6,6 +6,7 @@ package program
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"log"
 	"net/http"
@@ -102,6 +103,11 @@ func (s Service) region(ctx context.Context) rest.Routes {
 		r["id"], r["status"] = rest.NewID(), "schedule"
 		return nil
 	}
+	stored := func(id string) {
+		if err := s.place(ctx, id); err != nil {
+			log.Printf("scheduling %s: %v", id, err)
+		}
+	}
 	zone := func(_ context.Context, _ rest.Call, r rest.Record) error {
 		r["cloudregion_id"], r["status"] = "default", "enable"
 		return nil
@@ -111,7 +117,7 @@ func (s Service) region(ctx context.Context) rest.Routes {
 		rest.Collection{Path: "/zones", Singular: "zone", Required: named, Prepare: zone},
 		inZone, wires,
 		rest.Collection{Path: "/servers", Singular: "server", Owned: true, Unique: []string{}, Prepare: place,
-			Stored: func(r rest.Record) { go s.place(ctx, r.Text("id")) }},
+			Stored: func(r rest.Record) { go stored(r.Text("id")) }},
 		rest.Collection{Path: "/schedtags", Singular: "schedtag", Required: named},
 		rest.Collection{Path: "/dynamicschedtags", Singular: "dynamicschedtag", Required: []string{"name", "condition"}, Prepare: s.prepareDynamicTag},
 	)...)
@@ -136,28 +142,23 @@ func (s Service) prepareDynamicTag(ctx context.Context, _ rest.Call, r rest.Reco
 }
 
 // place asks the scheduler in the catalogue for a host. Without an answer the server stays in "schedule".
-func (s Service) place(ctx context.Context, id string) {
+func (s Service) place(ctx context.Context, id string) error {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
 	token, err := s.Cloud.Login(ctx)
 	if err != nil {
-		log.Printf("scheduling %s: %v", id, err)
-		return
+		return err
 	}
 	target, found := token.Endpoint("scheduler", "internal", s.Options.Text("region", ""))
 	if !found {
-		log.Printf("scheduling %s: no endpoint of the scheduler", id)
-		return
+		return errors.New("no endpoint of the scheduler")
 	}
 	if err := s.Cloud.Call(ctx, http.MethodPost, target+"/scheduler", map[string]any{"server": id}, nil); err != nil {
-		log.Printf("scheduling %s: %v", id, err)
-		return
+		return err
 	}
 	server, err := s.Store.Get(ctx, "servers", id)
 	if err == nil {
 		_, err = s.Store.Update(ctx, "servers", server, rest.Record{"status": "sched_fail"})
 	}
-	if err != nil {
-		log.Printf("scheduling %s: %v", id, err)
-	}
+	return err
 }
