@@ -43,7 +43,7 @@ func bootstrap(ctx context.Context, s *rest.Store, options servicespec.Values) e
 	if err := assignAdmin(ctx, s); err != nil {
 		return err
 	}
-	if !options.Flag("reset_admin_user_password", false) {
+	if !options.Flag("reset_admin_user_password") {
 		return nil
 	}
 	admin, err := s.Get(ctx, "users", adminUser)

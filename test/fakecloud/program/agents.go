@@ -67,7 +67,7 @@ const registerAgain = 5 * time.Second
 
 // prepareHost runs a command on the node through the executor and starts to register the host.
 func prepareHost(ctx context.Context, m Machine, options servicespec.Values, session *Client) error {
-	if options.Flag("enable_remote_executor", false) {
+	if options.Flag("enable_remote_executor") {
 		wait := time.Duration(options.Number("executor_connect_timeout_seconds", 30)) * time.Second
 		limited, cancel := context.WithTimeout(ctx, wait)
 		defer cancel()

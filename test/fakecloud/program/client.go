@@ -32,7 +32,7 @@ const UserAgent = "yunioncloud-go/201708"
 
 // Credentials is an account and the place to log in.
 type Credentials struct {
-	AuthURL, Region                 string
+	AuthURL                         string
 	User, Password, Domain, Project string
 	Authorities                     *x509.CertPool
 	Insecure                        bool

@@ -80,7 +80,7 @@ func (m Machine) climcSession() (*Client, error) {
 	}
 	return New(Credentials{
 		AuthURL: strings.TrimSuffix(m.getenv("OS_AUTH_URL"), "/"), User: m.getenv("OS_USERNAME"), Password: m.getenv("OS_PASSWORD"),
-		Domain: cmp.Or(m.getenv("OS_DOMAIN_NAME"), "Default"), Project: cmp.Or(m.getenv("OS_PROJECT_NAME"), "system"), Region: m.getenv("OS_REGION_NAME"),
+		Domain: cmp.Or(m.getenv("OS_DOMAIN_NAME"), "Default"), Project: cmp.Or(m.getenv("OS_PROJECT_NAME"), "system"),
 		Authorities: roots, Insecure: m.getenv("YUNION_INSECURE") == "true", Dial: m.Dial,
 	}), nil
 }

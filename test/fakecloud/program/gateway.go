@@ -111,7 +111,7 @@ func (s Service) regions(c rest.Call) (any, error) {
 	_ = s.Cloud.Identity(c.Context(), http.MethodGet, "/services/common/config", nil, &common)
 	apiServer, _ := common.Config.Default["api_server"].(string)
 	return map[string]any{"regions": regions, "domains": names, "idps": []any{}, "api_server": cmp.Or(apiServer, s.Options.Text("api_server", "")),
-		"captcha": s.Options.Flag("show_captcha", false), "encrypt_passwd": false}, nil
+		"captcha": s.Options.Flag("show_captcha"), "encrypt_passwd": false}, nil
 }
 
 // forward forwards a list request with the caller's token.

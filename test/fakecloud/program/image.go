@@ -89,7 +89,7 @@ func (s Service) finish(ctx context.Context, r rest.Record, path string) {
 
 // convert creates the qcow2 image beside the uploaded one, in this container or, with enable_remote_executor, on the node, where the paths must be the same.
 func (s Service) convert(ctx context.Context, path string) error {
-	if !s.Options.Flag("enable_remote_executor", false) {
+	if !s.Options.Flag("enable_remote_executor") {
 		from, err := os.Open(s.Machine.path(path))
 		if err != nil {
 			return err

@@ -100,7 +100,7 @@ func startService(ctx context.Context, m Machine, p servicespec.Spec, options se
 }
 
 func (m Machine) loadTLS(p servicespec.Spec, options servicespec.Values) (*tls.Config, error) {
-	enabled := options.Flag("enable_ssl", false) || p.CertKey == "tls_cert_file" && options.Text(p.CertKey, "") != ""
+	enabled := options.Flag("enable_ssl") || p.CertKey == "tls_cert_file" && options.Text(p.CertKey, "") != ""
 	if p.PlainHTTP || !enabled {
 		return nil, nil
 	}
@@ -111,7 +111,7 @@ func (m Machine) loadTLS(p servicespec.Spec, options servicespec.Values) (*tls.C
 	// Outside a pod there may be no resolv.conf. Then the namespace stays unknown.
 	resolv, _ := os.ReadFile(m.path("/etc/resolv.conf"))
 	component := p.Component
-	if component != "" && options.Flag("is_slave_node", false) {
+	if component != "" && options.Flag("is_slave_node") {
 		component += "-slave"
 	}
 	owner := rest.FindOwner(component, options.Text("auth_url", ""), hostname, string(resolv))
@@ -132,8 +132,8 @@ func (m Machine) openStore(ctx context.Context, p servicespec.Spec, options serv
 	if err != nil {
 		return nil, err
 	}
-	slave := options.Flag("is_slave_node", false)
-	if options.Flag("auto_sync_table", false) && !p.NeverSyncs && !slave {
+	slave := options.Flag("is_slave_node")
+	if options.Flag("auto_sync_table") && !p.NeverSyncs && !slave {
 		err = m.sync(ctx, db, p, tables)
 	} else {
 		err = m.inSync(ctx, db, p, tables)
@@ -184,7 +184,7 @@ func seed(ctx context.Context, p servicespec.Spec, db *rest.Store) error {
 }
 
 func endsAfterInit(p servicespec.Spec, options servicespec.Values) bool {
-	if !options.Flag("exit_after_db_init", false) || p.IgnoresInit {
+	if !options.Flag("exit_after_db_init") || p.IgnoresInit {
 		return false
 	}
 	log.Print("Exit after database initialized")
@@ -202,8 +202,8 @@ func logIn(ctx context.Context, m Machine, options servicespec.Values) (*Client,
 		return nil, err
 	}
 	session := New(Credentials{
-		AuthURL: strings.TrimSuffix(options.Text("auth_url", ""), "/"), Region: options.Text("region", ""),
-		User: options.Text("admin_user", ""), Password: options.Text("admin_password", ""),
+		AuthURL: strings.TrimSuffix(options.Text("auth_url", ""), "/"),
+		User:    options.Text("admin_user", ""), Password: options.Text("admin_password", ""),
 		Domain: options.Text("admin_domain", "Default"), Project: options.Text("admin_project", "system"), Authorities: roots, Dial: m.Dial,
 	})
 	token, err := session.Login(ctx)
@@ -309,7 +309,7 @@ func serve(ctx context.Context, m Machine, p servicespec.Spec, options servicesp
 	}
 	err := rest.Serve(ctx, listeners, func() {
 		for _, l := range listeners {
-			announce(p, l, !options.Flag("is_slave_node", false))
+			announce(p, l, !options.Flag("is_slave_node"))
 		}
 		m.isUp(ctx)
 	})

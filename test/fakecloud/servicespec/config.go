@@ -52,11 +52,9 @@ func (v Values) Number(key string, fallback int) int {
 	return fallback
 }
 
-func (v Values) Flag(key string, fallback bool) bool {
-	if value, ok := v[key].(bool); ok {
-		return value
-	}
-	return fallback
+func (v Values) Flag(key string) bool {
+	value, _ := v[key].(bool)
+	return value
 }
 
 func (v Values) List(key string) []string {

@@ -342,8 +342,8 @@ func (s *services) playIdentity(ctx context.Context, r *running, p servicespec.S
 
 func (s *services) play(ctx context.Context, r *running, p servicespec.Spec, options servicespec.Values) error {
 	session := program.New(program.Credentials{
-		AuthURL: strings.TrimSuffix(options.Text("auth_url", ""), "/"), Region: options.Text("region", ""),
-		User: options.Text("admin_user", ""), Password: options.Text("admin_password", ""), Domain: "Default", Project: "system",
+		AuthURL: strings.TrimSuffix(options.Text("auth_url", ""), "/"),
+		User:    options.Text("admin_user", ""), Password: options.Text("admin_password", ""), Domain: "Default", Project: "system",
 		Transport: harness.RoundTrip(s.beside),
 	})
 	if r.store != nil {
