@@ -149,9 +149,7 @@ func (v *validation) machine(path string, m *Machine, names, addresses map[strin
 	}
 	names[m.Name] = path
 	login := v.spec.login(m)
-	if !address.MatchString(m.Address) {
-		v.add(path+".address", "%q is not a name or an IP address", m.Address)
-	} else {
+	if v.reached(path, m.Address, m.HostKey) {
 		key := strings.ToLower(m.Address) + " " + strconv.Itoa(login.Port)
 		if j := login.JumpHost; j != nil {
 			key += " " + j.Address
@@ -161,20 +159,13 @@ func (v *validation) machine(path string, m *Machine, names, addresses map[strin
 		}
 		addresses[key] = path
 	}
-	if m.HostKey != "" {
-		if err := ssh.CheckHostKey(m.HostKey); err != nil {
-			v.add(path+".hostKey", "%v", err)
-		}
-	}
 	if login.KeyFile == "" && login.PasswordFile == "" {
 		v.add(path+".ssh", "neither this field nor ssh of all machines has keyFile or passwordFile")
 	}
 	if login.Port < 1 || login.Port > 65535 {
 		v.add(path+".ssh.port", "%d is not a port", login.Port)
 	}
-	if m.SSH.JumpHost != nil {
-		v.jump(path+".ssh", m.SSH.JumpHost)
-	}
+	v.jump(path+".ssh", m.SSH.JumpHost)
 	for i, r := range m.Roles {
 		roles := []v1alpha1.MachineRole{v1alpha1.RoleCompute, v1alpha1.RoleController, v1alpha1.RoleBaremetal, v1alpha1.RoleLBAgent}
 		if r == v1alpha1.RoleControlPlane {
@@ -186,17 +177,23 @@ func (v *validation) machine(path string, m *Machine, names, addresses map[strin
 }
 
 func (v *validation) jump(path string, j *JumpHost) {
-	if j == nil {
-		return
+	if j != nil {
+		v.reached(path+".jumpHost", j.Address, j.HostKey)
 	}
-	if !address.MatchString(j.Address) {
-		v.add(path+".jumpHost.address", "%q is not a name or an IP address", j.Address)
+}
+
+// reached checks where a machine is and which key it must present. It reports whether the address is valid.
+func (v *validation) reached(path, at, hostKey string) bool {
+	valid := address.MatchString(at)
+	if !valid {
+		v.add(path+".address", "%q is not a name or an IP address", at)
 	}
-	if j.HostKey != "" {
-		if err := ssh.CheckHostKey(j.HostKey); err != nil {
-			v.add(path+".jumpHost.hostKey", "%v", err)
+	if hostKey != "" {
+		if err := ssh.CheckHostKey(hostKey); err != nil {
+			v.add(path+".hostKey", "%v", err)
 		}
 	}
+	return valid
 }
 
 // perMachine lists settings that belong to one machine, or elsewhere in the file.
