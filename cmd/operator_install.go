@@ -81,7 +81,7 @@ func (a *app) installOperator(c *cobra.Command, list []host.Phase, f runFlags) e
 		return printResult(a, plan, map[string]string{"kubeconfig": cfg.Run.Kubeconfig, "image": cfg.OperatorImage()})
 	}
 	if !f.quiet && !cfg.Run.DryRun {
-		fmt.Fprint(a.Err, afterInstall(cfg))
+		fmt.Fprint(a.Err, afterInstall(cfg, hasCloud(ctx, h)))
 	}
 	return nil
 }
@@ -93,9 +93,9 @@ func gatherCluster(ctx context.Context, h *host.Host) (err error) {
 	return kube.Explain(err)
 }
 
-func afterInstall(cfg *config.Config) string {
+func afterInstall(cfg *config.Config, cloudExists bool) string {
 	switch {
-	case cfg.Cloud.Version != "":
+	case cfg.Cloud.Version != "" || cloudExists:
 		return "\nTo follow the start of the cloud and to log in to it, run:\n\n  ocadm cluster status\n  ocadm cluster rcadmin\n\n"
 	case cfg.AsksForCloud():
 		return "\nTo create a cloud, run:\n\n  ocadm cluster create --version VERSION --wait\n\n"
