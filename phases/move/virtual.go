@@ -277,7 +277,7 @@ func formerStep() Step {
 		Name: "former", Short: "Release the former address", Timeout: 2 * time.Minute,
 		Skip: func(m *Move) string {
 			if left := m.Left(); !m.Moved() && len(left) > 0 {
-				return strings.Join(left, ", ") + " still lead there"
+				return "still in use by " + strings.Join(left, ", ")
 			}
 			return ""
 		},
