@@ -15,7 +15,7 @@ import (
 
 // Whatever bytes an argument, a variable or a directory contains, the program receives exactly these, or is not started.
 func FuzzCommand(f *testing.F) {
-	for _, s := range [][3]string{{"", "A=1", "/"}, {"-n", "=", ""}, {"a\x00b", "A", "."}, {"$(id) `id` ;\n", "A=\xff\n", "/tmp"}, {"%s\\n", "A=\x00", "/no"}} {
+	for _, s := range [][3]string{{"", "A=1", "/"}, {"-n", "=", ""}, {"a\x00b", "A", "."}, {"$(id) `id` ;\n", "A=\xff\n", "/tmp"}, {"%s\\n", "A=\x00", "/no"}, {"0", "", "."}} {
 		f.Add([]byte(s[0]), []byte(s[1]), []byte(s[2]))
 	}
 	e := connect(f, serve(f, Options{}))
@@ -36,7 +36,10 @@ func FuzzCommand(f *testing.F) {
 		if bytes.ContainsRune(arg, 0) || bytes.ContainsRune(env, 0) {
 			t.Fatal("a program was started with a NUL in an argument or a variable")
 		}
-		want := string(arg) + "\x00" + string(env) + "\x00"
+		want := string(arg) + "\x00"
+		if len(env) > 0 { // os/exec drops an empty variable, which is none
+			want += string(env) + "\x00"
+		}
 		if got := stdout(t, e, sn); got != want && !strings.HasPrefix(got, want) {
 			t.Errorf("printed %q, want %q", got, want)
 		}
