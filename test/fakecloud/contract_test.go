@@ -356,6 +356,8 @@ var regionRows = []request{
 	{call: "POST region:/hosts", body: `{"host":{"name":"n1","access_ip":"10.1.2.3","manager_uri":"https://10.1.2.3:8885"}}`, status: 400, refusal: "InputParameterError"},
 	{call: "POST region:/hosts", body: `{"host":{"name":"n1","access_ip":"10.1.2.3","access_mac":"00:22:0a:01:02:03","manager_uri":"https://10.1.2.3:8885"}}`,
 		holds: []string{"host.enabled=false", "host.access_mac=00:22:0a:01:02:03"}},
+	{call: "POST region:/hosts", body: `{"host":{"name":"n2","access_ip":"10.1.2.4","access_mac":"00:22:0a:01:02:03","manager_uri":"https://10.1.2.4:8885"}}`, status: 409, refusal: "ConflictError"},
+	{call: "POST region:/hosts", body: `{"host":{"name":"n2","access_ip":"10.1.2.4","access_mac":"00:22:0a:01:02:04","manager_uri":"https://10.1.2.3:8885"}}`, status: 409, refusal: "ConflictError"},
 	{call: "GET region:/hosts?any_mac=00:22:0a:01:02:03", holds: []string{"hosts.#=1", "hosts.0.name=n1"}},
 	{call: "GET region:/hosts?any_mac=00:22:0a:01:02:04", holds: []string{"hosts.#=0"}},
 	{call: "GET region:/nothing", status: 404, refusal: "NotFoundError"},

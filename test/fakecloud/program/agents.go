@@ -4,6 +4,7 @@ package program
 
 import (
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"log"
@@ -113,9 +114,8 @@ func address(options servicespec.Values) (string, error) {
 }
 
 // register registers the host with region, which must have a network for physical machines with its address. The real one takes the mask (in the lab
-// always 24) and the MAC address from the interface.
+// always 24) and the MAC address from the interface: a node that gets another address keeps it.
 func register(ctx context.Context, m Machine, options servicespec.Values, session *Client, ip string) error {
-	mac := net.HardwareAddr(append([]byte{0, 0x22}, net.ParseIP(ip).To16()[12:]...)).String()
 	var answer struct {
 		Networks struct {
 			Found bool `json:"find_matched"`
@@ -132,6 +132,8 @@ func register(ctx context.Context, m Machine, options servicespec.Values, sessio
 	if err != nil {
 		return err
 	}
+	sum := sha256.Sum256([]byte(name))
+	mac := net.HardwareAddr(append([]byte{0, 0x22}, sum[:4]...)).String()
 	var list struct{ Hosts []rest.Record }
 	if err := ofRegion(ctx, session, options, http.MethodGet, "/hosts?any_mac="+mac, nil, &list); err != nil {
 		return err

@@ -39,7 +39,7 @@ func (s Service) hosts() rest.Routes {
 		})},
 	}
 	return append(own, s.plain(
-		rest.Collection{Path: "/hosts", Singular: "host", Required: named, Defaults: rest.Record{"enabled": false}, Prepare: prepareHostRecord},
+		rest.Collection{Path: "/hosts", Singular: "host", Required: named, Defaults: rest.Record{"enabled": false}, Prepare: s.prepareHostRecord},
 		rest.Collection{Path: "/networks", Singular: "network", Required: named, Prepare: prepareNetwork},
 	)...)
 }
@@ -89,10 +89,19 @@ func (m Machine) masters(ctx context.Context) ([]string, error) {
 	return ips, nil
 }
 
-// prepareHostRecord adds the filter with which an agent looks for its host.
-func prepareHostRecord(_ context.Context, _ rest.Call, r rest.Record) error {
+// prepareHostRecord checks that no other host has the same address, and adds the filter with which an agent looks for its host.
+func (s Service) prepareHostRecord(ctx context.Context, _ rest.Call, r rest.Record) error {
 	if r.Text("access_mac") == "" && r.Text("uuid") == "" {
 		return rest.BadInput("missing access_mac and uuid in no_probe mode")
+	}
+	hosts, err := s.Store.List(ctx, "hosts")
+	if err != nil {
+		return err
+	}
+	for _, field := range []string{"access_mac", "manager_uri"} {
+		if slices.ContainsFunc(hosts, func(h rest.Record) bool { return r.Text(field) != "" && h.Text(field) == r.Text(field) }) {
+			return &rest.Error{Code: http.StatusConflict, Class: "ConflictError", Details: "another host has " + field + " " + r.Text(field)}
+		}
 	}
 	r["any_mac"] = r["access_mac"]
 	return nil
