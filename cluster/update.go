@@ -143,7 +143,7 @@ func (u Update) operator(ctx context.Context, c client.WithWatch) ([]string, err
 	if err != nil {
 		return nil, err
 	}
-	err = kube.WaitStarted(ctx, c, d, func(why string) { u.Report("operator", why) })
+	err = kube.WaitStarted(ctx, c, d, kube.StartLimit, func(why string) { u.Report("operator", why) })
 	return changes, notStarted(err, key.Namespace, was.Image, image)
 }
 

@@ -31,11 +31,11 @@ func TestWaitStarted(t *testing.T) {
 		takes       time.Duration
 		why         string
 	}{
-		"no image":               {waits("ErrImagePull"), waits("ImagePullBackOff"), false, startLimit, "ImagePullBackOff"},
-		"no node":                {unscheduled, unscheduled, false, startLimit, "no node has room"},
-		"no node, then no image": {unscheduled, waits("ErrImagePull"), false, startLimit, "ErrImagePull"},
+		"no image":               {waits("ErrImagePull"), waits("ImagePullBackOff"), false, StartLimit, "ImagePullBackOff"},
+		"no node":                {unscheduled, unscheduled, false, StartLimit, "no node has room"},
+		"no node, then no image": {unscheduled, waits("ErrImagePull"), false, StartLimit, "ErrImagePull"},
 		"it starts":              {unscheduled, waits("ContainerCreating"), false, long, ""},
-		"no image later":         {waits("ContainerCreating"), waits("ErrImagePull"), false, soon + startLimit, "ErrImagePull"},
+		"no image later":         {waits("ContainerCreating"), waits("ErrImagePull"), false, soon + StartLimit, "ErrImagePull"},
 		"it is pulled again":     {waits("ErrImagePull"), waits("ErrImagePull"), true, longLimit, "ErrImagePull"},
 	} {
 		synctest.Test(t, func(t *testing.T) {
@@ -62,7 +62,7 @@ func TestWaitStarted(t *testing.T) {
 				}
 			})
 			began := time.Now()
-			err := WaitStarted(ctx, k, d, func(string) {})
+			err := WaitStarted(ctx, k, d, StartLimit, func(string) {})
 			if took := time.Since(began); took != c.takes || (ctx.Err() == nil) != (c.why != "") || !strings.Contains(err.Error(), c.why) ||
 				errors.Is(err, context.DeadlineExceeded) == strings.Contains(c.why, "Image") {
 				t.Errorf("%s: %v after %s", name, err, took)

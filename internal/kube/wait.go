@@ -46,13 +46,16 @@ func WaitReady(ctx context.Context, c client.WithWatch, obj client.Object, repor
 	return waitReady(ctx, c, obj, Ready, report)
 }
 
-// startLimit is how long the newest pod may be stuck before WaitStarted gives up. With progress, it is longLimit: a registry that hangs keeps the kubelet
-// pulling, and other pods may never rest.
-const startLimit, longLimit = 3 * time.Minute, 15 * time.Minute
+// StartLimit is how long the newest pod may usually be stuck before WaitStarted gives up.
+const StartLimit = 3 * time.Minute
 
-// WaitStarted is WaitReady for a Deployment that needs nothing which is still being installed: it gives up if the newest pod stays Stuck, later if there is
-// progress in its namespace: an image is being pulled, or a node is added for it. If the image of ocadm cannot be pulled, the error is NoImage's.
-func WaitStarted(ctx context.Context, c client.WithWatch, d *appsv1.Deployment, report func(why string)) error {
+// longLimit is how long it may be stuck with progress: a registry that hangs keeps the kubelet pulling, and other pods may never rest.
+const longLimit = 15 * time.Minute
+
+// WaitStarted is WaitReady for a Deployment that needs nothing which is still being installed: it gives up if the newest pod stays Stuck for this
+// long, later if there is progress in its namespace: an image is being pulled, or a node is added for it. If the image of ocadm cannot be pulled, the error
+// is NoImage's.
+func WaitStarted(ctx context.Context, c client.WithWatch, d *appsv1.Deployment, limit time.Duration, report func(why string)) error {
 	ctx, giveUp := context.WithCancelCause(ctx)
 	defer giveUp(nil)
 	var stuck atomic.Pointer[corev1.Pod]
@@ -63,10 +66,10 @@ func WaitStarted(ctx context.Context, c client.WithWatch, d *appsv1.Deployment, 
 			}
 		})
 	}
-	limit, most := after(startLimit), after(longLimit)
-	defer limit.Stop()
-	defer most.Stop()
-	go Activity(ctx, c, func(string) { limit.Reset(startLimit) }, client.InNamespace(d.Namespace))
+	soon, late := after(limit), after(longLimit)
+	defer soon.Stop()
+	defer late.Stop()
+	go Activity(ctx, c, func(string) { soon.Reset(limit) }, client.InNamespace(d.Namespace))
 	return waitReady(ctx, c, d, func(o client.Object, pods []corev1.Pod) (bool, string) {
 		var now *corev1.Pod
 		if d, ok := o.(*appsv1.Deployment); ok {
@@ -76,8 +79,8 @@ func WaitStarted(ctx context.Context, c client.WithWatch, d *appsv1.Deployment, 
 			}
 		}
 		if was := stuck.Swap(now); was == nil && now != nil {
-			limit.Reset(startLimit)
-			most.Reset(longLimit)
+			soon.Reset(limit)
+			late.Reset(longLimit)
 		}
 		return Ready(o, pods)
 	}, report)

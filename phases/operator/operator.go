@@ -163,14 +163,14 @@ func deployment() *appsv1.Deployment {
 	return &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: Namespace, Name: Name}}
 }
 
-// waitReady waits until the operator runs and every pod of an older version has ended. It does not wait long for an image that cannot be pulled.
+// waitReady waits until the operator runs and every pod of an older version has ended. It does not wait long for a pod that cannot start, unless the user
+// has yet to install the pod network. A cluster that others built has one.
 func waitReady(ctx context.Context, h *host.Host, c client.WithWatch, report func(why string)) error {
-	var err error
-	if h.Config.Addons.CNI == config.None { // the user is installing the pod network
-		err = kube.WaitReady(ctx, c, deployment(), report)
-	} else {
-		err = kube.WaitStarted(ctx, c, deployment(), report)
+	limit := kube.StartLimit
+	if h.Config.Addons.CNI == config.None && h.Cluster == nil {
+		limit = rolloutPatience
 	}
+	err := kube.WaitStarted(ctx, c, deployment(), limit, report)
 	if !errors.Is(err, context.DeadlineExceeded) {
 		return err
 	}

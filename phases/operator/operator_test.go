@@ -223,21 +223,29 @@ func TestOperatorCannotStart(t *testing.T) {
 	for _, c := range []struct {
 		status    corev1.PodStatus
 		cni, code string
-		patient   bool
-	}{{unschedulable, "flannel", "OCA-7001", false}, {unschedulable, "none", "OCA-7001", true}, {noImage, "flannel", "OCA-4175", false}} {
+		cluster   *host.Cluster
+		takes     time.Duration
+	}{
+		{unschedulable, "flannel", "OCA-7001", nil, kube.StartLimit},
+		{unschedulable, "none", "OCA-7001", nil, rolloutPatience},
+		{unschedulable, "none", "OCA-7001", &host.Cluster{}, kube.StartLimit},
+		{noImage, "flannel", "OCA-4175", nil, kube.StartLimit},
+		{noImage, "none", "OCA-4175", nil, rolloutPatience},
+		{noImage, "none", "OCA-4175", &host.Cluster{}, kube.StartLimit},
+	} {
 		synctest.Test(t, func(t *testing.T) {
-			ctx, cancel := context.WithTimeout(t.Context(), rolloutPatience)
+			ctx, cancel := context.WithTimeout(t.Context(), 2*rolloutPatience)
 			defer cancel()
-			d := deployment()
+			began, d := time.Now(), deployment()
 			d.Spec.Selector = &metav1.LabelSelector{MatchLabels: map[string]string{"app": Name}}
 			p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: Namespace, Name: "p", Labels: d.Spec.Selector.MatchLabels}, Status: c.status}
 			p.Spec.Containers = []corev1.Container{{Name: Name, Image: "r/ocadm:v1"}}
 			cfg := config.Default()
 			cfg.Addons.CNI = c.cni
-			err := waitReady(ctx, &host.Host{Config: &cfg}, fake.NewClientBuilder().WithScheme(kube.Scheme()).WithObjects(d, p).
+			err := waitReady(ctx, &host.Host{Config: &cfg, Cluster: c.cluster}, fake.NewClientBuilder().WithScheme(kube.Scheme()).WithObjects(d, p).
 				WithIndex(d, "metadata.name", func(o client.Object) []string { return []string{o.GetName()} }).Build(), func(string) {})
 			f := finding.Of(err)
-			if (ctx.Err() != nil) != c.patient || len(f) != 1 || f[0].Code != c.code || !strings.Contains(f[0].Cause, "no room") || f[0].Remedy == "" {
+			if time.Since(began) != c.takes || len(f) != 1 || f[0].Code != c.code || !strings.Contains(f[0].Cause, "no room") || f[0].Remedy == "" {
 				t.Errorf("%+v: %+v, %v", c, f, err)
 			}
 		})
