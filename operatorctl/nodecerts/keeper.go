@@ -115,14 +115,14 @@ func (k *Keeper) read(ctx context.Context, s seen, node string) error {
 	r := s.reports[node]
 	if complete, failed := operation.Ended(j); !complete {
 		said, _ := said(ctx, k.Direct, j)
-		r.Time, r.Problem = s.now.UTC().Truncate(time.Second), failed
+		r.Problem = failed // the certificates, and their time, are those of the look before
 		k.Log.Warn("checking the certificates of a node failed", "node", node, "cluster", s.cloud.Name, "error", failed, "output", said)
 		return store(ctx, k.Client, s.cloud, node, &r)
 	}
 	found, err := reportOf(ctx, k.Direct, j)
 	if err != nil {
 		if r.Problem != err.Error() { // otherwise it is known, and another write would start another pass
-			r.Time, r.Problem = s.now.UTC().Truncate(time.Second), err.Error()
+			r.Problem = err.Error()
 			err = errors.Join(err, store(ctx, k.Client, s.cloud, node, &r))
 		}
 		return err
@@ -135,16 +135,14 @@ func (k *Keeper) read(ctx context.Context, s seen, node string) error {
 	return client.IgnoreNotFound(err)
 }
 
-// reportOf returns the report that the pod of a Job has left. The clock of its node may be ahead: then its time is that of the operator.
+// reportOf returns the report that the pod of a Job has left. Its time is that of the operator, because the clock of its node may be wrong.
 func reportOf(ctx context.Context, c client.Reader, j *batchv1.Job) (certreport.Report, error) {
 	text, err := said(ctx, c, j)
 	if err != nil {
 		return certreport.Report{}, err
 	}
 	r, err := certreport.Parse(text)
-	if now := time.Now(); r.Time.After(now) {
-		r.Time = now.UTC().Truncate(time.Second)
-	}
+	r.Time = time.Now().UTC().Truncate(time.Second)
 	return r, err
 }
 
