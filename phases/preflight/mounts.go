@@ -240,18 +240,24 @@ func checkLeftMounts(_ context.Context, m *machine) []finding.Finding {
 		"umount "+left[0]+" and the others (grep /var/lib/kubelet/pods /proc/mounts), or reboot")}
 }
 
+// masked reports whether a unit of systemd is masked: then it is a link to /dev/null, which is an empty file.
+func (m *machine) masked(unit string) bool {
+	name := "/etc/systemd/system/" + unit
+	return m.h.Files.Exists(name) && m.h.Files.Text(name) == ""
+}
+
 func checkSwapAtBoot(_ context.Context, m *machine) []finding.Finding {
-	const target, what = "/etc/systemd/system/swap.target", "Swap will be on after the next boot"
+	const what = "Swap will be on after the next boot"
 	if len(m.h.Facts.Swap) > 0 {
 		return nil // check Swap reports it
 	}
 	for _, unit := range []string{"zramswap", "zram-config", "armbian-zram-config", "dphys-swapfile"} { // they do not depend on the target
-		if len(m.h.Files.Glob("/etc/systemd/system/*.wants/"+unit+".service")) > 0 {
+		if len(m.h.Files.Glob("/etc/systemd/system/*.wants/"+unit+".service")) > 0 && !m.masked(unit+".service") {
 			return []finding.Finding{finding.Warn("OCA-1036", what, unit+".service turns it on, and the kubelet does not start with swap", "systemctl disable --now "+unit)}
 		}
 	}
-	if m.h.Files.Exists(target) && m.h.Files.Text(target) == "" {
-		return nil // it is masked
+	if m.masked("swap.target") {
+		return nil
 	}
 	var by []string
 	for line := range strings.Lines(m.h.Files.Text("/etc/fstab")) {

@@ -141,7 +141,7 @@ func checkBlockedModules(_ context.Context, m *machine) []finding.Finding {
 				}
 				return []finding.Finding{finding.New("OCA-1044", "A rule keeps the kernel from loading "+f.module,
 					file+" has \""+strings.TrimSpace(found[0])+"\", and "+f.why+" needs the module",
-					"sed -i 's/^\\s*install\\s*"+found[1]+"\\s/#&/' "+file)}
+					"sed -i 's/^\\s*install\\s\\+"+found[1]+"\\s/#&/' "+file)}
 			}
 		}
 	}
@@ -240,8 +240,8 @@ func checkKernelSettings(_ context.Context, m *machine) []finding.Finding {
 	const own = "90-ocadm.conf"
 	type setting struct{ file, line, value string }
 	last := map[string]setting{}
-	named := map[string]string{}                                                 // systemd applies them by name, and the last one wins; sysctl.conf is 99-sysctl.conf
-	for _, dir := range []string{"/usr/lib", "/usr/local/lib", "/run", "/etc"} { // a later directory hides files of the same name
+	named := map[string]string{} // systemd applies them by name, and the last one wins; sysctl.conf is 99-sysctl.conf
+	for _, dir := range []string{"/usr/lib", "/usr/local/lib", "/etc"} { // a later directory hides files of the same name
 		for _, file := range m.h.Files.Glob(dir + "/sysctl.d/*.conf") {
 			named[path.Base(file)] = file
 		}
@@ -257,8 +257,12 @@ func checkKernelSettings(_ context.Context, m *machine) []finding.Finding {
 	}
 	for _, key := range slices.Sorted(maps.Keys(last)) {
 		if s := last[key]; s.value == "0" {
+			remedy := "remove the line from " + s.file
+			if strings.HasPrefix(s.file, "/usr/") { // its package would write it again
+				remedy = "echo '" + key + " = 1' >> /etc/sysctl.d/zz-local.conf"
+			}
 			return []finding.Finding{finding.New("OCA-1052", "Pods will lose their network at the next boot",
-				s.file+" has \""+s.line+"\", and is applied after the settings of ocadm", "remove the line from "+s.file)}
+				s.file+" has \""+s.line+"\", and is applied after the settings of ocadm", remedy)}
 		}
 	}
 	return nil

@@ -94,7 +94,7 @@ func TestSystemFindings(t *testing.T) {
 			file("/etc/sysctl.d/k8s.conf", "net.ipv4.ip_forward = 1\n")), "", ""},
 		"settings that are set in one file and taken back in the next": {both(file("/etc/sysctl.d/99-a.conf", "net.ipv4.ip_forward=0\nnet.ipv4.ip_forward=1\n"),
 			file("/etc/sysctl.d/99-b.conf", "net/ipv4/ip_forward = 0\n")), "OCA-1052", "99-b.conf"},
-		"settings of a package":             {file("/usr/lib/sysctl.d/99-a.conf", "net.ipv4.ip_forward=0\n"), "OCA-1052", "/usr/lib/sysctl.d/99-a.conf"},
+		"settings of a package":             {file("/usr/lib/sysctl.d/99-a.conf", "net.ipv4.ip_forward=0\n"), "OCA-1052", "echo 'net.ipv4.ip_forward = 1' >> /etc/sysctl.d/zz-local.conf"},
 		"settings of a package, overridden": {both(file("/usr/lib/sysctl.d/99-a.conf", "net.ipv4.ip_forward=0\n"), file("/etc/sysctl.d/99-a.conf", "")), "", ""},
 		"unattended updates": {both(file("/etc/apt/apt.conf.d/20auto-upgrades", "APT::Periodic::Unattended-Upgrade \"1\";\n"), func(_ *testing.T, m *machine) {
 			m.h.Facts.Programs = map[string]host.Program{"containerd": {Path: "/usr/bin/containerd", Version: "v2.4.0"}}
@@ -106,7 +106,7 @@ func TestSystemFindings(t *testing.T) {
 		"a blocked module, with tabs": {func(t *testing.T, m *machine) {
 			unload(t, m, "overlay")
 			put(t, m.h, "/etc/modprobe.d/cis.conf", "install\toverlay\t/bin/false\n")
-		}, "OCA-1044", `sed -i 's/^\s*install\s*overlay\s/#&/' `},
+		}, "OCA-1044", `sed -i 's/^\s*install\s\+overlay\s/#&/' `},
 		"a blocked module that is not needed": {file("/etc/modprobe.d/cis.conf", "install squashfs /bin/false\n"), "", ""},
 
 		"noexec":                      {mounted("2 1 8:2 / /var rw,nosuid,noexec - ext4 /dev/sda2 rw\n"), "OCA-1029", "mount -o remount,exec /var"},
@@ -139,6 +139,7 @@ func TestSystemFindings(t *testing.T) {
 		"swap that is masked":                 {both(file("/etc/fstab", "/swap.img none swap sw 0 0\n"), file("/etc/systemd/system/swap.target", "")), "", ""},
 		"a service that turns swap on": {both(file("/etc/systemd/system/multi-user.target.wants/zramswap.service", ""), file("/etc/systemd/system/swap.target", "")),
 			"w OCA-1036", "systemctl disable --now zramswap"},
+		"a service that is masked": {both(file("/etc/systemd/system/multi-user.target.wants/zramswap.service", ""), file("/etc/systemd/system/zramswap.service", "")), "", ""},
 		"swap that is commented out": {file("/etc/fstab", "#/swap.img none swap sw 0 0\n"), "", ""},
 
 		"a narrow link":         {file("/sys/class/net/eth0/mtu", "1300\n"), "OCA-2013", "ip link set eth0 mtu 1500"},
