@@ -21,8 +21,9 @@ import (
 // Backups, restores and database moves run in the requesting program, because it has the keys: docs/decisions/0056. The operator schedules them among the
 // operations of the cloud, and ends those whose program has disappeared.
 
-// BackupTimeout bounds a backup of the schedule. Large databases take hours, and the CronJob of the schedule ends its Job after a day.
-const BackupTimeout = 23 * time.Hour
+// BackupTimeout bounds a backup of the schedule. Large databases take hours, but a backup that hangs blocks other operations, and the Job of the schedule,
+// which ends after a day, tries three times.
+const BackupTimeout = 7 * time.Hour
 
 // outside returns the actions that run in other programs.
 func outside() []Action {

@@ -65,7 +65,7 @@ func TestAskedBackup(t *testing.T) {
 	}
 	if *job.Spec.BackoffLimit != 0 || *job.Spec.TTLSecondsAfterFinished != 600 || pod.Spec.RestartPolicy != corev1.RestartPolicyNever || pod.Labels["app"] != "backup" ||
 		pod.Labels[v1alpha1.LabelOperation] != "asked" || pod.Labels[v1alpha1.LabelManagedBy] == "" || pod.Spec.ServiceAccountName != "onecloud-backup" ||
-		!slices.Equal(pod.Spec.Containers[0].Args, []string{"cluster", "backup", "run", "--dir=/backup", "--operation=asked", "--timeout=23h0m0s"}) || !metav1.IsControlledBy(job, fx.get("asked")) {
+		!slices.Equal(pod.Spec.Containers[0].Args, []string{"cluster", "backup", "run", "--dir=/backup", "--operation=asked", "--timeout=7h0m0s"}) || !metav1.IsControlledBy(job, fx.get("asked")) {
 		t.Errorf("%+v", job.Spec)
 	}
 	fx.announce("asked") // as its pod does
