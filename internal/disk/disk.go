@@ -31,6 +31,14 @@ func Replace(file string, data []byte) error {
 	return Sync(filepath.Dir(file))
 }
 
+// Symlink atomically replaces a file or a link with a symbolic link. Like Replace, it uses a temporary name that is FILE.new.
+func Symlink(to, file string) error {
+	if err := errors.Join(Remove(file+".new"), os.Symlink(to, file+".new")); err != nil {
+		return err
+	}
+	return errors.Join(os.Rename(file+".new", file), Sync(filepath.Dir(file)))
+}
+
 // Remove removes a file or an empty directory. A missing one is not an error.
 func Remove(name string) error {
 	if err := os.Remove(name); !errors.Is(err, fs.ErrNotExist) {

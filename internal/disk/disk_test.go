@@ -66,3 +66,19 @@ func TestPreparedFile(t *testing.T) {
 		t.Errorf("%v, %v", st.Mode(), err)
 	}
 }
+
+// A link takes the place of a file or of another link, also if an interrupted run left the temporary one.
+func TestSymlink(t *testing.T) {
+	name := filepath.Join(t.TempDir(), "link")
+	for _, to := range []string{"a", "b"} {
+		if err := os.WriteFile(name+".new", []byte("left"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := Symlink(to, name); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := os.Readlink(name); got != to || err != nil {
+			t.Errorf("%q, %v", got, err)
+		}
+	}
+}

@@ -337,7 +337,7 @@ func (f Files) Undo(e Entry) error {
 // restore writes a changed file back as it was before. If the copy is gone and so is the file, because its owner moved it away, nothing is lost.
 func (f Files) restore(e Entry) error {
 	if e.Link != "" {
-		return errors.Join(os.MkdirAll(filepath.Dir(f.Path(e.Name)), 0o755), disk.Remove(f.Path(e.Name)), os.Symlink(e.Link, f.Path(e.Name)))
+		return errors.Join(os.MkdirAll(filepath.Dir(f.Path(e.Name)), 0o755), disk.Symlink(e.Link, f.Path(e.Name)))
 	}
 	old, err := os.ReadFile(f.Path(e.Previous))
 	if errors.Is(err, fs.ErrNotExist) {

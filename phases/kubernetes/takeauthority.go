@@ -130,14 +130,7 @@ func linkKubeletClient(h *host.Host, pair []byte, now time.Time) error {
 	if err := h.Files.Replace(name, pair, 0o600); err != nil {
 		return err
 	}
-	link := h.Files.Path(kubeletClientPEM)
-	if err := disk.Remove(link + ".ocadm"); err != nil {
-		return fmt.Errorf("linking the certificate of the kubelet: %w", err)
-	}
-	if err := os.Symlink(filepath.Base(name), link+".ocadm"); err != nil {
-		return fmt.Errorf("linking the certificate of the kubelet: %w", err)
-	}
-	if err := os.Rename(link+".ocadm", link); err != nil {
+	if err := disk.Symlink(filepath.Base(name), h.Files.Path(kubeletClientPEM)); err != nil {
 		return fmt.Errorf("linking the certificate of the kubelet: %w", err)
 	}
 	return kubeletReads(h)
