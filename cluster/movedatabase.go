@@ -121,7 +121,7 @@ func (x *moving) open(ctx context.Context, cr *v1alpha1.OnecloudCluster) error {
 	if err = x.target.Apart(ctx, x.old); mysql.ClassOf(err) == mysql.Refused {
 		patch := fmt.Sprintf(`{"spec":{"mysql":{"host":%q,"port":%d,"movedFrom":%q}}}`, x.To.Host, port(x.To), cr.Spec.MySQL.Host)
 		return finding.Errorf("OCA-7411", "The databases were not moved: "+x.out.To+" is the server in use, under another address",
-			fmt.Sprintf("to change only the address: kubectl -n %s patch oc %s --type merge -p '%s', then run the command again", x.Key.Namespace, x.Key.Name, patch), "%w", err)
+			fmt.Sprintf("to change only the address: kubectl -n %s patch oc %s --type merge -p '%s', then run the command again", x.key.Namespace, x.key.Name, patch), "%w", err)
 	} else if err != nil {
 		return databaseFinding(err)
 	}

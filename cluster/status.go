@@ -122,19 +122,23 @@ func statusOf(object map[string]any) (Status, error) {
 		s.rollout = r.Operation
 		s.Operation = finding.Here(fmt.Sprintf("%s, wave %d: ocadm operation show %s", r.Operation, r.Reached, r.Operation), cr.Namespace, cr.Name)
 	}
+	unseen := func(text string) string {
+		if s.Blocked != "" {
+			return "the operator cannot work on it: " + s.Blocked
+		}
+		return text
+	}
 	ready := meta.FindStatusCondition(cr.Status.Conditions, v1alpha1.ConditionReady)
 	switch {
 	case cr.DeletionTimestamp != nil:
 		s.Message = "it is being deleted"
 		s.Phase = cmp.Or(s.Phase, string(v1alpha1.PhaseDeleting))
-	case s.Blocked != "" && (ready == nil || cr.Status.ObservedGeneration < cr.Generation):
-		s.Message = "the operator cannot work on it: " + s.Blocked
 	case ready == nil:
-		s.Message = "the operator has not reconciled it yet"
+		s.Message = unseen("the operator has not reconciled it yet")
 	case cr.Status.ObservedGeneration < cr.Generation:
-		s.Message = "the operator has not seen the latest change yet"
+		s.Message = unseen("the operator has not seen the latest change yet")
 	case s.UpdateAvailable != "" && cr.Annotations[v1alpha1.AnnotationUpdateFrom] == strconv.Itoa(s.Release.Revision):
-		s.Message = "the operator has not seen the update yet"
+		s.Message = unseen("the operator has not seen the update yet")
 	case ready.Status == "True":
 		s.Ready = true
 	default:

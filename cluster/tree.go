@@ -108,7 +108,9 @@ func (s Status) facts() (list []string) {
 		}
 	}
 	add("not up to date", s.Unreachable)
-	add("blocked", s.Blocked)
+	if !strings.Contains(s.Message, s.Blocked) { // the headline has it
+		add("blocked", s.Blocked)
+	}
 	add("paused", s.Paused)
 	add("fields ignored", s.Ignored)
 	_, all := s.Counts()

@@ -56,8 +56,8 @@ func newClusterDiff(a *app) *cobra.Command {
 		Short: "Show what an update would change, or compare releases",
 		Long: "Shows object by object and field by field what would change: without arguments, what ocadm cluster update would change; with --version\n" +
 			"or -f, what the version or the manifest would change. With one revision, it compares that release with the current one; with two, it\n" +
-			"compares both. It writes nothing, and shows no secret. The changes of a paused cloud follow the end of the pause. The result is valid for\n" +
-			"an operator of the same version as this program.",
+			"compares both. It writes nothing, and shows no secret. For a paused cloud, it shows what will change when the pause ends. The result\n" +
+			"is valid for an operator of the same version as this program.",
 		Example: "  ocadm cluster diff\n  ocadm cluster diff --version v4.0.4 -o diff\n  ocadm cluster diff -f cloud.yaml -o json\n  ocadm cluster diff 3 5",
 		Args:    cobra.MaximumNArgs(2),
 		RunE: func(c *cobra.Command, args []string) error {

@@ -104,7 +104,7 @@ func afterInit(h *host.Host, cloudExists bool) string {
 	if h.Config.Cloud.Version == "" && !cloudExists {
 		text += "To create a cloud, run:\n\n  ocadm cluster create --version VERSION --wait\n\n"
 	} else {
-		text += "To follow the start of the cloud and to log in to it, run:\n\n  ocadm cluster status\n  ocadm cluster rcadmin\n\n"
+		text += "To see the state of the cloud and to log in to it, run:\n\n  ocadm cluster status\n  ocadm cluster rcadmin\n\n"
 	}
 	if next := afterCompute(h); next != "" {
 		text += strings.TrimPrefix(next, "\n") + "\n"

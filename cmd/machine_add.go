@@ -162,7 +162,7 @@ func (m *machineFlags) credentials() (map[string][]byte, error) {
 func (m *machineFlags) machine(f *cloudFlags, name string) (cluster.Machine, error) {
 	labels, err := config.Labels(m.labels)
 	if err != nil {
-		err = misused("--labels: "+err.Error(), "give each label once, as key=value")
+		err = misused("--labels: "+err.Error(), "correct --labels: key=value, each key once")
 	}
 	one := cluster.Machine{}
 	one.APIVersion, one.Kind, one.Namespace, one.Name = v1alpha1.GroupVersion.String(), v1alpha1.MachineKind, f.namespace, name

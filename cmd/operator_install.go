@@ -96,7 +96,7 @@ func gatherCluster(ctx context.Context, h *host.Host) (err error) {
 func afterInstall(cfg *config.Config, cloudExists bool) string {
 	switch {
 	case cfg.Cloud.Version != "" || cloudExists:
-		return "\nTo follow the start of the cloud and to log in to it, run:\n\n  ocadm cluster status\n  ocadm cluster rcadmin\n\n"
+		return "\nTo see the state of the cloud and to log in to it, run:\n\n  ocadm cluster status\n  ocadm cluster rcadmin\n\n"
 	case cfg.AsksForCloud():
 		return "\nTo create a cloud, run:\n\n  ocadm cluster create --version VERSION --wait\n\n"
 	}

@@ -258,7 +258,8 @@ func reasons(s State, n *release.Release) (by string, why []string) {
 		return lists.Index(list, func(cm *corev1.ConfigMap) (string, any) {
 			of := map[string]any{}
 			for k, v := range render.Chosen(cm) {
-				if of[k] = v; k == adopt.ConfigKey { // a whole file: the earlier operator's has passwords
+				of[k] = v
+				if k == adopt.ConfigKey { // a whole file: the earlier operator's has passwords
 					of[k] = "file " + hashOf(s, v)
 				}
 			}
