@@ -240,7 +240,7 @@ func checkKernelSettings(_ context.Context, m *machine) []finding.Finding {
 	const own = "90-ocadm.conf"
 	type setting struct{ file, line, value string }
 	last := map[string]setting{}
-	named := map[string]string{} // systemd applies them by name, and the last one wins; sysctl.conf is 99-sysctl.conf
+	named := map[string]string{}                                         // systemd applies them by name, and the last one wins; sysctl.conf is 99-sysctl.conf
 	for _, dir := range []string{"/usr/lib", "/usr/local/lib", "/etc"} { // a later directory hides files of the same name
 		for _, file := range m.h.Files.Glob(dir + "/sysctl.d/*.conf") {
 			named[path.Base(file)] = file

@@ -139,7 +139,7 @@ func TestSystemFindings(t *testing.T) {
 		"swap that is masked":                 {both(file("/etc/fstab", "/swap.img none swap sw 0 0\n"), file("/etc/systemd/system/swap.target", "")), "", ""},
 		"a service that turns swap on": {both(file("/etc/systemd/system/multi-user.target.wants/zramswap.service", ""), file("/etc/systemd/system/swap.target", "")),
 			"w OCA-1036", "systemctl disable --now zramswap"},
-		"a service that is masked": {both(file("/etc/systemd/system/multi-user.target.wants/zramswap.service", ""), file("/etc/systemd/system/zramswap.service", "")), "", ""},
+		"a service that is masked":   {both(file("/etc/systemd/system/multi-user.target.wants/zramswap.service", ""), file("/etc/systemd/system/zramswap.service", "")), "", ""},
 		"swap that is commented out": {file("/etc/fstab", "#/swap.img none swap sw 0 0\n"), "", ""},
 
 		"a narrow link":         {file("/sys/class/net/eth0/mtu", "1300\n"), "OCA-2013", "ip link set eth0 mtu 1500"},
