@@ -262,10 +262,12 @@ func altered(saved, have dump.Summary, databases []string, original map[string]s
 	}
 	saved.Databases = slices.DeleteFunc(slices.Clone(saved.Databases), func(d dump.DatabaseSummary) bool { return !slices.Contains(databases, d.Name) })
 	same := func(d string) string { return d }
-	lines := append(backup.Same(saved, have, same), lists.Pick(backup.Same(have, saved, same), func(line string) (string, bool) {
-		table, is := strings.CutSuffix(line, " is missing")
-		return table + " was not saved", is
-	})...)
+	lines := backup.Same(saved, have, same)
+	for _, line := range backup.Same(have, saved, same) {
+		if table, is := strings.CutSuffix(line, " is missing"); is {
+			lines = append(lines, table+" was not saved")
+		}
+	}
 	for _, d := range databases {
 		if !slices.ContainsFunc(have.Databases, func(h dump.DatabaseSummary) bool { return h.Name == d }) {
 			lines = append(lines, "the copy of "+d+" is missing")

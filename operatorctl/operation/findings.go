@@ -48,8 +48,11 @@ func findingsOf(ctx context.Context, r *Run) finding.List {
 		return finding.List{finding.Errorf("OCA-7050", "The cloud cannot be read", "ocadm cluster status", "%w", err)}
 	}
 	f.server = serverOf(ctx, r, f.cloud)
-	judges := []func(facts) finding.List{unpaused, health, certificates, nodes, pressure, cordoned, way, unsaved, databases, space}
-	return slices.Concat(lists.Map(judges, func(judge func(facts) finding.List) finding.List { return judge(f) })...)
+	var out finding.List
+	for _, judge := range []func(facts) finding.List{unpaused, health, certificates, nodes, pressure, cordoned, way, unsaved, databases, space} {
+		out = append(out, judge(f)...)
+	}
+	return out
 }
 
 // read reads the cloud, its nodes, and its volumes on their disks.

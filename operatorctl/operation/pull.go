@@ -265,10 +265,11 @@ func (p *puller) progress() {
 		total += len(b.images)
 		rest := b.open()
 		done += len(b.images) - len(rest)
-		waits = append(waits, lists.Pick(rest, func(image string) (string, bool) {
-			a := b.answers[image]
-			return fmt.Sprintf("%s on node %s: %s", image, b.node, a.text), a.state == pullFails
-		})...)
+		for _, image := range rest {
+			if a := b.answers[image]; a.state == pullFails {
+				waits = append(waits, fmt.Sprintf("%s on node %s: %s", image, b.node, a.text))
+			}
+		}
 	}
 	if len(waits) == 0 {
 		for _, b := range p.open {

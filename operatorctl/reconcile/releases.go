@@ -139,9 +139,11 @@ func changed(a, b *release.Release) bool {
 // differing returns the sorted names of the objects and effects of a release that are not as in an earlier one.
 func differing(a, b *release.Release) (keys []string) {
 	hashes := lists.Index(a.Objects, func(o release.Object) (string, string) { return o.Kind + "/" + o.Name, o.Hash })
-	keys = lists.Pick(b.Objects, func(o release.Object) (string, bool) {
-		return o.Kind + "/" + o.Name, hashes[o.Kind+"/"+o.Name] != o.Hash
-	})
+	for _, o := range b.Objects {
+		if key := o.Kind + "/" + o.Name; hashes[key] != o.Hash {
+			keys = append(keys, key)
+		}
+	}
 	for key, hash := range b.Effects {
 		if was, there := a.Effects[key]; there && was != hash {
 			keys = append(keys, key)

@@ -118,10 +118,12 @@ func planKernel(_ context.Context, h *host.Host) ([]string, error) {
 	lines := kernelFiles(h).Todo(h)
 	kernel := h.Modules()
 	lines = append(lines, lists.Pick(modules(), func(m string) (string, bool) { return "load the kernel module " + m, !kernel.Active(m) })...)
-	return append(lines, lists.Pick(parameters(), func(p parameter) (string, bool) {
-		got, err := h.Files.Sysctl(p.name)
-		return fmt.Sprintf("set %s = %s", p.name, p.wanted(got)), err != nil && p.needed || err == nil && got != p.wanted(got)
-	})...), nil
+	for _, p := range parameters() {
+		if got, err := h.Files.Sysctl(p.name); err != nil && p.needed || err == nil && got != p.wanted(got) {
+			lines = append(lines, fmt.Sprintf("set %s = %s", p.name, p.wanted(got)))
+		}
+	}
+	return lines, nil
 }
 
 func runKernel(ctx context.Context, h *host.Host, r workflow.Reporter) error {
