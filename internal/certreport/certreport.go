@@ -79,13 +79,8 @@ func (r Report) Unable() []Certificate {
 }
 
 // LookAt returns when the report should be replaced because its owner may have renewed a certificate by then; zero if there is none.
-func (r Report) LookAt() (at time.Time) {
-	for _, c := range r.Certificates {
-		if c.Unable != "" && r.Time.Before(c.RenewAt) {
-			at = wait.Earliest(at, c.RenewAt)
-		}
-	}
-	return at
+func (r Report) LookAt() time.Time {
+	return firstRenewal(lists.Filter(r.Certificates, func(c Certificate) bool { return c.Unable != "" && r.Time.Before(c.RenewAt) }))
 }
 
 // Next returns the certificate that expires first, or an empty one.
@@ -97,13 +92,12 @@ func (r Report) Next() Certificate {
 }
 
 // RenewAt returns when the first renewable certificate is due; zero if there is none.
-func (r Report) RenewAt() (at time.Time) {
-	for _, c := range r.Certificates {
-		if c.Unable == "" {
-			at = wait.Earliest(at, c.RenewAt)
-		}
-	}
-	return at
+func (r Report) RenewAt() time.Time {
+	return firstRenewal(lists.Filter(r.Certificates, func(c Certificate) bool { return c.Unable == "" }))
+}
+
+func firstRenewal(all []Certificate) time.Time {
+	return wait.Earliest(lists.Map(all, func(c Certificate) time.Time { return c.RenewAt })...)
 }
 
 // Names returns the names of certificates in one line.

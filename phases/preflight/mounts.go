@@ -252,7 +252,7 @@ func checkSwapAtBoot(_ context.Context, m *machine) []finding.Finding {
 		return nil // check Swap reports it
 	}
 	for _, unit := range []string{"zramswap", "zram-config", "armbian-zram-config", "dphys-swapfile"} { // they do not depend on the target
-		if len(m.h.Files.Glob("/etc/systemd/system/*.wants/"+unit+".service")) > 0 && !m.masked(unit+".service") {
+		if m.h.Files.Any("/etc/systemd/system/*.wants/"+unit+".service") && !m.masked(unit+".service") {
 			return []finding.Finding{finding.Warn("OCA-1036", what, unit+".service turns it on, and the kubelet does not start with swap", "systemctl disable --now "+unit)}
 		}
 	}

@@ -240,11 +240,10 @@ func checkKernelSettings(_ context.Context, m *machine) []finding.Finding {
 	const own = "90-ocadm.conf"
 	type setting struct{ file, line, value string }
 	last := map[string]setting{}
-	named := map[string]string{}                                         // systemd applies them by name, and the last one wins; sysctl.conf is 99-sysctl.conf
-	for _, dir := range []string{"/usr/lib", "/usr/local/lib", "/etc"} { // a later directory hides files of the same name
-		for _, file := range m.h.Files.Glob(dir + "/sysctl.d/*.conf") {
-			named[path.Base(file)] = file
-		}
+	// systemd applies them by name, and the last one wins; sysctl.conf is 99-sysctl.conf. A later directory hides files of the same name.
+	named := map[string]string{}
+	for _, file := range m.h.Files.Glob("/usr/lib/sysctl.d/*.conf", "/usr/local/lib/sysctl.d/*.conf", "/etc/sysctl.d/*.conf") {
+		named[path.Base(file)] = file
 	}
 	for _, name := range slices.Sorted(maps.Keys(named)) {
 		file := named[name]
