@@ -177,7 +177,7 @@ func TestResetLeavesTheDataOfAContainerdThatIsTooOld(t *testing.T) {
 		m.versions[containerd] = "containerd containerd.io 1.6.20"
 	})
 	m.put(t, data, "theirs")
-	m.put(t, "/proc/self/mounts", "overlay "+task+" overlay rw 0 0\n")
+	m.put(t, "/proc/self/mountinfo", "1 1 0:9 / "+task+" rw - overlay overlay rw\n")
 	m.asNode(t)
 	if left := dataDirs(m.Host); len(left) > 0 {
 		t.Errorf("of others, and taken for ocadm's: %q", left)
@@ -228,7 +228,7 @@ func TestResetLeavesMountedDisks(t *testing.T) {
 	m := newMachine(t)
 	m.use(t, writeBundle(t, nodeFiles()))
 	m.must(t, Software())
-	m.put(t, "/proc/self/mounts", "/dev/sdb1 /var/lib/containerd ext4 rw 0 0\n")
+	m.put(t, "/proc/self/mountinfo", "1 1 8:17 / /var/lib/containerd rw - ext4 /dev/sdb1 rw\n")
 	m.put(t, "/var/lib/containerd/lost+found/x", "the file system's own")
 	m.put(t, "/var/lib/containerd/x", "an image")
 	require.NoError(t, removeRuntimeData(t.Context(), m.Host, m))

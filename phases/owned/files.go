@@ -15,6 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"yunion.io/x/ocadm/internal/disk"
 	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/phases/host"
 )
@@ -237,25 +238,25 @@ func resolved(h *host.Host, name string) string {
 
 // MountPoints returns the mounts at or below a directory, the deepest first, under that directory's name: it, or one above it, may be a link.
 func MountPoints(h *host.Host, dir string) ([]string, error) {
-	raw, err := h.Files.ReadFile("/proc/self/mounts")
+	all, err := allMounts(h)
+	at := resolved(h, dir)
+	out := lists.Pick(all, func(m disk.Mount) (string, bool) {
+		return dir + strings.TrimPrefix(m.At, at), m.At == at || strings.HasPrefix(m.At, at+"/")
+	})
+	slices.Reverse(out)
+	return out, err
+}
+
+// allMounts returns the mounts of this machine in the order in which they were made.
+func allMounts(h *host.Host) ([]disk.Mount, error) {
+	raw, err := h.Files.ReadFile(disk.MountTable)
 	if errors.Is(err, fs.ErrNotExist) && h.Files.Root != "" {
 		return nil, nil // a directory that stands in for a machine has no kernel
 	}
 	if err != nil {
-		return nil, cannotLook("mounts", "cat /proc/self/mounts", "mount -t proc proc /proc", err)
+		return nil, cannotLook("mounts", "cat "+disk.MountTable, "mount -t proc proc /proc", err)
 	}
-	unescape := strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`)
-	at := resolved(h, dir)
-	var out []string
-	for line := range strings.Lines(string(raw)) {
-		if f := strings.Fields(line); len(f) > 1 {
-			if p := unescape.Replace(f[1]); p == at || strings.HasPrefix(p, at+"/") {
-				out = append(out, dir+strings.TrimPrefix(p, at))
-			}
-		}
-	}
-	slices.Reverse(out)
-	return out, nil
+	return disk.Mounts(string(raw)), nil
 }
 
 // Mounts returns the mounts of this node's pods and plugins.
@@ -281,35 +282,25 @@ const ImagesDir = "/opt/cloud/workspace/data/glance"
 // volumesOnNode returns the mounts at ImagesDir that a killed pod left behind: mounts of a directory that a provisioner named after a volume, or of
 // anything that the kubelet has also mounted for a pod, as with volumes that are their own file system. A disk that a person mounted there does not count.
 func volumesOnNode(h *host.Host) ([]string, error) {
-	raw, err := h.Files.ReadFile("/proc/self/mountinfo")
-	if errors.Is(err, fs.ErrNotExist) && h.Files.Root != "" {
-		return nil, nil // a directory that stands in for a machine has no kernel
-	}
-	if err != nil {
-		return nil, cannotLook("mounts", "cat /proc/self/mountinfo", "mount -t proc proc /proc", err)
-	}
-	var out []string
-	var there [][]string
-	ofPods := map[string]bool{}
+	all, err := allMounts(h)
 	at, pods := resolved(h, ImagesDir), resolved(h, kubeletDir)+"/"
-	for line := range strings.Lines(string(raw)) {
-		f := strings.Fields(line) // 36 35 98:0 /root /mount/point options: proc_pid_mountinfo(5)
-		switch {
-		case len(f) < 5:
-		case f[4] == at:
-			there = append(there, f)
-		case strings.HasPrefix(f[4], pods):
-			ofPods[f[2]+f[3]] = true
+	ofPods := map[string]bool{}
+	for _, m := range all {
+		if strings.HasPrefix(m.At, pods) {
+			ofPods[m.Device+m.Root] = true
 		}
 	}
-	for _, f := range there {
-		if strings.Contains(f[3], "/pvc-") || ofPods[f[2]+f[3]] {
+	var out []string
+	for _, m := range all {
+		switch {
+		case m.At != at:
+		case strings.Contains(m.Root, "/pvc-") || ofPods[m.Device+m.Root]:
 			out = append(out, ImagesDir)
-		} else {
+		default:
 			out = nil // unmounting removes the topmost mount
 		}
 	}
-	return out, nil
+	return out, err
 }
 
 // Unmount detaches a mount even while it is in use.

@@ -202,7 +202,8 @@ func TestExistingFilesAreKept(t *testing.T) {
 // A mount that cannot be unmounted keeps its contents.
 func TestMountsAreNeverEmptied(t *testing.T) {
 	h, _ := machine(t, worker, true, "/var/lib/kubelet/pods/1/volumes/v/data=of a volume",
-		"/proc/self/mounts=/dev/sdb /var/lib/kubelet/pods/1/volumes/v ext4 rw 0 0\nx /var/lib/kubelet/pods/2/a\\040b tmpfs rw 0 0\n/dev/sdc /var/log/pods ext4 rw 0 0\n")
+		"/proc/self/mountinfo=1 1 8:16 / /var/lib/kubelet/pods/1/volumes/v rw - ext4 /dev/sdb rw\n2 1 0:9 / /var/lib/kubelet/pods/2/a\\040b rw - tmpfs x rw\n"+
+			"3 1 8:32 / /var/log/pods rw - ext4 /dev/sdc rw\n")
 	got, err := Mounts(h)
 	if d := cmp.Diff([]string{"/var/lib/kubelet/pods/2/a b", "/var/lib/kubelet/pods/1/volumes/v"}, got); d != "" || err != nil {
 		t.Errorf("%v (-want +got):\n%s", err, d)
@@ -217,17 +218,18 @@ func TestVolumeOfImagesIsUnmounted(t *testing.T) {
 	const theirs = "61 1 8:17 / " + ImagesDir + " rw shared:9 - ext4 /dev/sdb1 rw\n"
 	const ours = "62 1 8:1 /opt/local-path-provisioner/pvc-1_onecloud_default-glance " + ImagesDir + " rw shared:1 - ext4 /dev/sda1 rw\n"
 	const block = "63 1 252:0 / " + ImagesDir + " rw shared:1 - ext4 /dev/rbd0 rw\n"
-	const kubelets = "64 1 252:0 / /var/lib/kubelet/pods/1/volumes/kubernetes.io~csi/pvc-2/mount rw shared:1 - ext4 /dev/rbd0 rw\n"
+	const ofPod = kubeletDir + "/pods/1/volumes/kubernetes.io~csi/pvc-2/mount"
+	const kubelets = "64 1 252:0 / " + ofPod + " rw shared:1 - ext4 /dev/rbd0 rw\n"
 	for name, c := range map[string]struct {
 		mounts string
 		want   []string
 	}{
-		"a volume of another storage class": {block + kubelets, []string{ImagesDir}}, "a disk while pods have others": {theirs + kubelets, nil},
+		"a volume of another storage class": {block + kubelets, []string{ofPod, ImagesDir}}, "a disk while pods have others": {theirs + kubelets, []string{ofPod}},
 		"none": {"", nil}, "a person's": {theirs, nil}, "a volume": {ours, []string{ImagesDir}}, "both": {theirs + ours, []string{ImagesDir}},
 		"a person's over it": {ours + theirs, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
-			h, _ := machine(t, controlPlane, true, "/proc/self/mounts=", "/proc/self/mountinfo="+c.mounts)
+			h, _ := machine(t, controlPlane, true, "/proc/self/mountinfo="+c.mounts)
 			got, err := Mounts(h)
 			if d := cmp.Diff(c.want, got); d != "" || err != nil {
 				t.Errorf("%v\n%s", err, d)
@@ -239,7 +241,7 @@ func TestVolumeOfImagesIsUnmounted(t *testing.T) {
 // The kernel lists mounts by their real names. Contents of a pod's mount are not removed with the kubelet's directories if these are behind a link.
 func TestMountsBehindALinkAreNeverEmptied(t *testing.T) {
 	const volume = "/data/kubelet/pods/1/volumes/v"
-	h, _ := machine(t, worker, true, volume+"/precious=x", "/var/lib/x=", "/proc/self/mounts=/dev/sdb "+volume+" ext4 rw 0 0\n")
+	h, _ := machine(t, worker, true, volume+"/precious=x", "/var/lib/x=", "/proc/self/mountinfo=1 1 8:16 / "+volume+" rw - ext4 /dev/sdb rw\n")
 	require.NoError(t, os.Symlink("../../data/kubelet", h.Files.Path(kubeletDir)))
 	if got, err := Mounts(h); err != nil || len(got) != 1 || got[0] != kubeletDir+"/pods/1/volumes/v" {
 		t.Errorf("%q, %v", got, err)
@@ -256,7 +258,7 @@ func TestMountsBehindALinkAreNeverEmptied(t *testing.T) {
 // The image volume is also found if the workspace or the kubelet's directory is behind a link.
 func TestVolumeOfImagesBehindALink(t *testing.T) {
 	const elsewhere = "/data" + ImagesDir
-	h, _ := machine(t, worker, true, elsewhere+"/x=", "/data/kubelet/x=", "/var/lib/x=", "/opt/x=", "/proc/self/mounts=",
+	h, _ := machine(t, worker, true, elsewhere+"/x=", "/data/kubelet/x=", "/var/lib/x=", "/opt/x=",
 		"/proc/self/mountinfo=63 1 252:0 / "+elsewhere+" rw shared:1 - ext4 /dev/rbd0 rw\n64 1 252:0 / /data/kubelet/pods/1/volumes/v rw shared:1 - ext4 /dev/rbd0 rw\n")
 	for link, to := range map[string]string{"/opt/cloud": "../data/opt/cloud", kubeletDir: "../../data/kubelet"} {
 		require.NoError(t, os.Symlink(to, h.Files.Path(link)))
@@ -269,7 +271,7 @@ func TestVolumeOfImagesBehindALink(t *testing.T) {
 // A directory that its owner has moved behind a link is emptied there, and the link stays.
 func TestLinkedDirectoryIsEmptied(t *testing.T) {
 	const linked = "/var/lib/containerd"
-	h, _ := machine(t, worker, true, "/data/containerd/layers/1=x", "/var/lib/x=", "/proc/self/mounts=")
+	h, _ := machine(t, worker, true, "/data/containerd/layers/1=x", "/var/lib/x=", "/proc/self/mountinfo=")
 	require.NoError(t, os.Symlink("../../data/containerd", h.Files.Path(linked)))
 	if err := Remove(h, linked); err != nil || h.Files.Exists("/data/containerd/layers") || !h.Files.Exists(linked) {
 		t.Errorf("%v", err)
@@ -312,7 +314,7 @@ func TestEmptyDirectoriesOfVolumes(t *testing.T) {
 	mkdir(before, "/lib/modules", "/usr/libexec/kubernetes")
 	require.NoError(t, Note(h, false))
 	mkdir(after, disk+"/glance", "/var/lib/ocadm/etcd", "/etc/telegraf", "/etc/yunion/common", "/etc/yunion/pki", "/usr/libexec/kubernetes/kubelet-plugins/volume/exec")
-	require.NoError(t, h.Files.WriteFile("/proc/self/mounts", []byte("/dev/sdb1 "+disk+" xfs rw 0 0\n"), 0o644))
+	require.NoError(t, h.Files.WriteFile("/proc/self/mountinfo", []byte("1 1 8:17 / "+disk+" rw - xfs /dev/sdb1 rw\n"), 0o644))
 	RemoveEmpty(h)
 	for d, stays := range map[string]bool{
 		before: true, "/lib/modules": true, "/usr/libexec/kubernetes": true, disk + "/glance": true,

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 	"k8s.io/apimachinery/pkg/util/version"
 
+	"yunion.io/x/ocadm/internal/disk"
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/phases/kubernetes"
@@ -34,32 +35,15 @@ func mountChecks() []Check {
 	}
 }
 
-// mount is a line of /proc/self/mountinfo.
-type mount struct {
-	at, kind, source string
-	options          []string
-}
-
-func (m *machine) mounts() []mount {
-	var out []mount
-	for line := range strings.Lines(m.h.Files.Text("/proc/self/mountinfo")) {
-		left, right, _ := strings.Cut(strings.TrimSpace(line), " - ")
-		l, r := strings.Fields(left), strings.Fields(right)
-		const at, options = 4, 5
-		if len(l) > options && len(r) > 1 {
-			out = append(out, mount{at: l[at], options: strings.Split(l[options], ","), kind: r[0], source: r[1]})
-		}
-	}
-	return out
-}
+func (m *machine) mounts() []disk.Mount { return disk.Mounts(m.h.Files.Text(disk.MountTable)) }
 
 // mountOf returns the mount that a path is or will be on: the longest one that contains it, the last of several equal ones.
-func (m *machine) mountOf(name string) (mount, bool) {
+func (m *machine) mountOf(name string) (disk.Mount, bool) {
 	name = m.real(name)
-	var best mount
+	var best disk.Mount
 	found := false
 	for _, on := range m.mounts() {
-		if (on.at == "/" || name == on.at || strings.HasPrefix(name, on.at+"/")) && len(on.at) >= len(best.at) {
+		if (on.At == "/" || name == on.At || strings.HasPrefix(name, on.At+"/")) && len(on.At) >= len(best.At) {
 			best, found = on, true
 		}
 	}
@@ -79,10 +63,10 @@ func (m *machine) real(name string) string {
 // withOption returns the paths whose mount has an option, and those mounts.
 func (m *machine) withOption(option string, paths ...string) (names, mounts []string) {
 	for _, p := range paths {
-		if on, found := m.mountOf(p); found && slices.Contains(on.options, option) {
+		if on, found := m.mountOf(p); found && slices.Contains(on.Options, option) {
 			names = append(names, p)
-			if !slices.Contains(mounts, on.at) {
-				mounts = append(mounts, on.at)
+			if !slices.Contains(mounts, on.At) {
+				mounts = append(mounts, on.At)
 			}
 		}
 	}
@@ -127,9 +111,9 @@ func (m *machine) dataDirs() []string {
 func checkNetworkDisk(_ context.Context, m *machine) []finding.Finding {
 	remote := []string{"nfs", "nfs4", "cifs", "smb3", "9p", "virtiofs", "ceph", "glusterfs", "fuse.glusterfs", "fuse.sshfs", "lustre"}
 	for _, dir := range m.dataDirs() {
-		if on, found := m.mountOf(dir); found && slices.Contains(remote, on.kind) {
+		if on, found := m.mountOf(dir); found && slices.Contains(remote, on.Kind) {
 			return []finding.Finding{finding.New("OCA-1031", dir+" would be on a network file system",
-				fmt.Sprintf("%s is %s of %s: overlayfs and etcd do not work there", on.at, on.kind, on.source),
+				fmt.Sprintf("%s is %s of %s: overlayfs and etcd do not work there", on.At, on.Kind, on.Source),
 				"mount a local disk at "+dir)}
 		}
 	}
@@ -141,18 +125,18 @@ func checkFileTypes(ctx context.Context, m *machine) []finding.Finding {
 	on, found := m.mountOf(dir)
 	zfs, err := version.ParseGeneric(strings.TrimSpace(m.h.Files.Text("/sys/module/zfs/version")))
 	_, installed := m.h.Facts.Programs["containerd"] // it may use another snapshotter
-	if !installed && (on.kind == "overlay" || on.kind == "ecryptfs" || on.kind == "zfs" && err == nil && zfs.LessThan(version.MustParseGeneric("2.2"))) {
+	if !installed && (on.Kind == "overlay" || on.Kind == "ecryptfs" || on.Kind == "zfs" && err == nil && zfs.LessThan(version.MustParseGeneric("2.2"))) {
 		return []finding.Finding{finding.New("OCA-1032", "The file system of "+dir+" does not support overlayfs",
-			fmt.Sprintf("%s is %s, on which containerd cannot make containers", on.at, on.kind),
+			fmt.Sprintf("%s is %s, on which containerd cannot make containers", on.At, on.Kind),
 			"mount a disk with ext4 or XFS at "+dir+"; for ZFS, version 2.2 or later is enough")}
 	}
-	if !found || on.kind != "xfs" {
+	if !found || on.Kind != "xfs" {
 		return nil
 	}
-	if out, ok := m.output(ctx, "xfs_info", on.at); !ok || !strings.Contains(out, "ftype=0") {
+	if out, ok := m.output(ctx, "xfs_info", on.At); !ok || !strings.Contains(out, "ftype=0") {
 		return nil
 	}
-	return []finding.Finding{finding.New("OCA-1032", "The file system of /var/lib/containerd does not support overlayfs", on.at+" is XFS that was created with ftype=0",
+	return []finding.Finding{finding.New("OCA-1032", "The file system of /var/lib/containerd does not support overlayfs", on.At+" is XFS that was created with ftype=0",
 		"format it again with mkfs.xfs -n ftype=1, or mount another file system at /var/lib/containerd")}
 }
 
@@ -231,7 +215,7 @@ func checkLeftMounts(_ context.Context, m *machine) []finding.Finding {
 	if m.initialised() || m.h.Files.Exists(kubernetes.ConfigFile) {
 		return nil
 	}
-	left := lists.Pick(m.mounts(), func(on mount) (string, bool) { return on.at, strings.HasPrefix(on.at, "/var/lib/kubelet/pods/") })
+	left := lists.Pick(m.mounts(), func(on disk.Mount) (string, bool) { return on.At, strings.HasPrefix(on.At, "/var/lib/kubelet/pods/") })
 	if len(left) == 0 {
 		return nil
 	}

@@ -14,44 +14,21 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"yunion.io/x/ocadm/internal/disk"
 	"yunion.io/x/ocadm/internal/wait"
 )
 
-// mountPoint is the part of a line of mountinfo that the lab needs.
-type mountPoint struct {
-	Path, Type string
-}
-
 // readMounts returns this process's mounts in the order of their creation.
-func readMounts() ([]mountPoint, error) {
-	b, err := os.ReadFile("/proc/self/mountinfo")
+func readMounts() ([]disk.Mount, error) {
+	b, err := os.ReadFile(disk.MountTable)
 	if err != nil {
 		return nil, fmt.Errorf("reading the mount table: %w", err)
 	}
-	return parseMounts(string(b)), nil
-}
-
-func parseMounts(mountinfo string) []mountPoint {
-	var list []mountPoint
-	for line := range strings.Lines(mountinfo) {
-		left, right, ok := strings.Cut(line, " - ")
-		fields, kind := strings.Fields(left), strings.Fields(right)
-		if !ok || len(fields) < 5 || len(kind) < 1 {
-			continue
-		}
-		list = append(list, mountPoint{Path: unescape(fields[4]), Type: kind[0]})
-	}
-	return list
-}
-
-// unescape decodes mountinfo's octal escapes.
-func unescape(s string) string {
-	return strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`).Replace(s)
+	return disk.Mounts(string(b)), nil
 }
 
 // cgroupDirs returns the lab's cgroups in every hierarchy where they exist.
@@ -62,10 +39,10 @@ func cgroupDirs(path string) ([]string, error) {
 	}
 	var dirs []string
 	for _, m := range mounts {
-		if m.Type != "cgroup" && m.Type != "cgroup2" {
+		if m.Kind != "cgroup" && m.Kind != "cgroup2" {
 			continue
 		}
-		dir := filepath.Join(m.Path, path)
+		dir := filepath.Join(m.At, path)
 		if info, err := os.Stat(dir); err == nil && info.IsDir() && !slices.Contains(dirs, dir) {
 			dirs = append(dirs, dir)
 		}

@@ -20,6 +20,7 @@ import (
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
 
+	"yunion.io/x/ocadm/internal/disk"
 	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/test/lab/cache"
 )
@@ -156,7 +157,7 @@ func mountsBelow(dir string) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	paths := lists.Pick(mounts, func(m mountPoint) (string, bool) { return m.Path, m.Path == dir || strings.HasPrefix(m.Path, dir+"/") })
+	paths := lists.Pick(mounts, func(m disk.Mount) (string, bool) { return m.At, m.At == dir || strings.HasPrefix(m.At, dir+"/") })
 	slices.Reverse(paths)
 	return paths, nil
 }

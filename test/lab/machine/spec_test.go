@@ -68,17 +68,6 @@ func TestLayout(t *testing.T) {
 	}
 }
 
-func TestParseMounts(t *testing.T) {
-	const table = `22 27 0:21 / /proc rw,relatime - proc proc rw
-45 27 0:39 / /var/lib/a\040b rw,relatime shared:1 master:2 - overlay overlay rw,lowerdir=/x
-nonsense
-`
-	want := []mountPoint{{"/proc", "proc"}, {"/var/lib/a b", "overlay"}}
-	if got := parseMounts(table); !slices.Equal(got, want) {
-		t.Errorf("got %v, want %v", got, want)
-	}
-}
-
 func TestResolverIsNoLoopback(t *testing.T) {
 	if got := resolver(newLayout("x", 0).Host()); got != "nameserver 10.198.0.1\noptions attempts:1 timeout:1\n" {
 		t.Errorf("resolv.conf is %q", got)
