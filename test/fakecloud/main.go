@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Command fakecloud is test code. In the lab, whose images of the cloud's services are not available, it plays these services: one static program
-// that takes its role from its name (/opt/yunion/bin/keystone ...) or from --service NAME.
+// that takes its role from its name (/opt/yunion/bin/keystone ...).
 //
 // It does what a test needs from a service: it reads the real configuration file and rejects an unusable one, logs in to its database and writes to
 // it, authenticates with its account at keystone, serves TLS with its certificate on its ports, and answers its readiness path and the REST calls

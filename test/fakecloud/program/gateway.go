@@ -10,26 +10,17 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"net/url"
 
 	"yunion.io/x/ocadm/test/fakecloud/rest"
 )
 
-// gateway returns the API of apigateway: login, list of regions, and reads that it forwards to the services.
+// gateway returns the API of apigateway: login, list of regions, and a list that it forwards to a service.
 func (s Service) gateway() rest.Routes {
-	routes := rest.Routes{
+	return rest.Routes{
 		{Method: http.MethodPost, Path: "/api/v1/auth/login", Handle: s.login},
 		{Method: http.MethodGet, Path: "/api/v1/auth/regions", Handle: s.regions},
+		{Method: http.MethodGet, Path: "/api/v2/images", Handle: s.images},
 	}
-	for name, serviceType := range map[string]string{
-		"images": "image", "zones": "compute_v2", "wires": "compute_v2", "schedtags": "compute_v2", "servers": "compute_v2",
-		"parameters": "yunionconf", "actions": "log", "services": "identity", "endpoints": "identity", "users": "identity",
-	} {
-		for _, version := range []string{"v1", "v2"} {
-			routes = append(routes, rest.Route{Method: http.MethodGet, Path: "/api/" + version + "/" + name, Handle: s.forward(serviceType, name)})
-		}
-	}
-	return routes
 }
 
 // login accepts {"username","password"(base64),"domain"}. It returns the token in the body, in a header and in a cookie of the real form: base64 of
@@ -114,26 +105,17 @@ func (s Service) regions(c rest.Call) (any, error) {
 		"captcha": s.Options.Flag("show_captcha"), "encrypt_passwd": false}, nil
 }
 
-// forward forwards a list request with the caller's token.
-func (s Service) forward(serviceType, collection string) rest.Handler {
-	return func(c rest.Call) (any, error) {
-		token := c.Header.Get("X-Auth-Token")
-		who, err := s.Cloud.Check(c.Context(), token)
-		if err != nil {
-			return nil, fmt.Errorf("checking token: %w", err)
-		}
-		base, found := who.Endpoint(serviceType, "internal", s.Options.Text("region", ""))
-		if !found {
-			return nil, rest.NotFound("no endpoint of %s", serviceType)
-		}
-		target, err := url.JoinPath(base, collection)
-		if err != nil {
-			return nil, fmt.Errorf("reading endpoint of %s: %w", serviceType, err)
-		}
-		answer, _, err := s.Cloud.Send(c.Context(), http.MethodGet, target+"?"+c.URL.RawQuery, map[string]string{"X-Auth-Token": token}, nil)
-		if err != nil {
-			return nil, err
-		}
-		return json.RawMessage(answer), nil
+// images forwards a list of images with the caller's token.
+func (s Service) images(c rest.Call) (any, error) {
+	token := c.Header.Get("X-Auth-Token")
+	who, err := s.Cloud.Check(c.Context(), token)
+	if err != nil {
+		return nil, fmt.Errorf("checking token: %w", err)
 	}
+	base, found := who.Endpoint("image", "internal", s.Options.Text("region", ""))
+	if !found {
+		return nil, rest.NotFound("no endpoint of image")
+	}
+	answer, _, err := s.Cloud.Send(c.Context(), http.MethodGet, base+"/images?"+c.URL.RawQuery, map[string]string{"X-Auth-Token": token}, nil)
+	return json.RawMessage(answer), err
 }

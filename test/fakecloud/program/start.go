@@ -296,20 +296,20 @@ func (m Machine) stayUp(ctx context.Context, p servicespec.Spec, err error) erro
 }
 
 func serve(ctx context.Context, m Machine, p servicespec.Spec, options servicespec.Values, serverTLS *tls.Config, routes rest.Routes) error {
-	defaults := rest.Defaults(m.imageVersion(), p.OpenDefaults, options.List("default_handlers_whitelist_user_agents"))
-	handler := m.bears(append(defaults, routes...))
+	ping := rest.Ping(p.OpenDefaults, options.List("default_handlers_whitelist_user_agents"))
+	handler := m.bears(append(ping, routes...))
 	address := cmp.Or(m.Address, options.Text("address", ""))
 	listeners := []rest.Listener{{Address: address, Port: options.Number(p.PortKey, p.Port), TLS: serverTLS, Handler: handler}}
 	if p.SecondPortKey != "" {
 		second := handler
 		if p.Role != servicespec.Identity {
-			second = defaults
+			second = ping
 		}
 		listeners = append(listeners, rest.Listener{Address: address, Port: options.Number(p.SecondPortKey, p.SecondPort), TLS: serverTLS, Handler: second})
 	}
 	err := rest.Serve(ctx, listeners, func() {
 		for _, l := range listeners {
-			announce(p, l, !options.Flag("is_slave_node"))
+			log.Printf("app.ServeForeverExtended Start listen on %s, isMaster: %t", l, !options.Flag("is_slave_node"))
 		}
 		m.isUp(ctx)
 	})
@@ -322,16 +322,4 @@ func serve(ctx context.Context, m Machine, p servicespec.Spec, options servicesp
 
 func (m Machine) imageVersion() string {
 	return cmp.Or(m.getenv(servicespec.VersionVariable), "v0.0.0-fakecloud")
-}
-
-func announce(p servicespec.Spec, l rest.Listener, master bool) {
-	switch {
-	case p.Quiet:
-	case p.Name == "scheduler":
-		log.Printf("service.startHTTP Start server on: :%d", l.Port)
-	case p.Name == "webconsole":
-		log.Printf("Start listen on :%d", l.Port)
-	default:
-		log.Printf("app.ServeForeverExtended Start listen on %s, isMaster: %t", l, master)
-	}
 }

@@ -63,22 +63,13 @@ func Serve(ctx context.Context, listeners []Listener, listening func()) error {
 	}
 }
 
-// Defaults returns the handlers that every service has. Unless open is set, they answer only probes and the cloud's own clients.
-func Defaults(version string, open bool, agents []string) Routes {
+// Ping returns the handler of probes, which every service has. Unless open is set, it answers only probes and the cloud's own clients.
+func Ping(open bool, agents []string) Routes {
 	agents = append([]string{"kube-probe", "yunioncloud-go/201708"}, agents...)
-	guard := func(answer Handler) Handler {
-		return func(c Call) (any, error) {
-			known := slices.ContainsFunc(agents, func(a string) bool { return strings.Contains(c.UserAgent(), a) })
-			if !open && !known {
-				return nil, Forbidden("user agent is not allowed")
-			}
-			return answer(c)
+	return Routes{{Method: http.MethodGet, Path: "/ping", Handle: func(c Call) (any, error) {
+		if !open && !slices.ContainsFunc(agents, func(a string) bool { return strings.Contains(c.UserAgent(), a) }) {
+			return nil, Forbidden("user agent is not allowed")
 		}
-	}
-	text := func(s string) Handler { return guard(func(Call) (any, error) { return s, nil }) }
-	return Routes{
-		{Method: http.MethodGet, Path: "/ping", Handle: text("pong")},
-		{Method: http.MethodGet, Path: "/version", Handle: text(version)},
-		{Method: http.MethodGet, Path: "/stats", Handle: guard(func(Call) (any, error) { return map[string]any{"hits": 0}, nil })},
-	}
+		return "pong", nil
+	}}}
 }

@@ -62,71 +62,34 @@ func (v Values) List(key string) []string {
 	return value
 }
 
-// Over returns v with others merged over it.
-func (v Values) Over(others ...Values) Values {
-	out := Values{}
-	for _, values := range append([]Values{v}, others...) {
-		maps.Copy(out, values)
-	}
-	return out
-}
-
-// errType marks a value of the wrong type. A service then takes the file for another format.
+// errType marks a value of the wrong type.
 var errType = errors.New("value of the wrong type")
 
 // Parse parses a configuration file. For a value of the wrong type it returns the services' own, misleading message.
 func Parse(path string, schema Schema, data []byte) (Values, error) {
 	var nodes map[string]any
-	values := Values{}
-	err := yaml.Unmarshal(data, &nodes)
-	if err == nil {
-		for _, key := range slices.Sorted(maps.Keys(nodes)) {
-			kind, known := schema[key]
-			if !known {
-				return nil, unknown(path, key)
-			}
-			value, typeErr := Convert(kind, nodes[key])
-			if typeErr != nil {
-				err = fmt.Errorf("reading %s: %w", key, typeErr)
-				break
-			}
-			values[key] = value
-		}
+	if yaml.Unmarshal(data, &nodes) != nil {
+		return nil, misread(data)
 	}
-	if err == nil {
-		return values, nil
-	}
-	return parseLines(path, schema, data)
-}
-
-func unknown(path, key string) error {
-	return fmt.Errorf("Parse configuration file: unknown option %q in %s (the real service ignores it in silence)", key, path)
-}
-
-// parseLines parses the old format "key = value".
-func parseLines(path string, schema Schema, data []byte) (Values, error) {
 	values := Values{}
-	for line := range strings.Lines(string(data)) {
-		line = strings.TrimSpace(line)
-		if line == "" || strings.HasPrefix(line, "#") {
-			continue
-		}
-		key, text, found := strings.Cut(line, "=")
-		if !found {
-			return nil, fmt.Errorf("Parse configuration file: Misformated line: %s", line)
-		}
-		key = strings.TrimSpace(key)
+	for _, key := range slices.Sorted(maps.Keys(nodes)) {
 		kind, known := schema[key]
 		if !known {
-			return nil, unknown(path, key)
+			return nil, fmt.Errorf("Parse configuration file: unknown option %q in %s (the real service ignores it in silence)", key, path)
 		}
-		value, err := Convert(kind, strings.Trim(strings.TrimSpace(text), `"'`))
+		value, err := Convert(kind, nodes[key])
 		if err != nil {
-			return nil, fmt.Errorf("Parse configuration file: %s: %w", key, err)
+			return nil, misread(data)
 		}
 		values[key] = value
 	}
 	return values, nil
+}
+
+// misread returns the error of a service that takes such a file for lines of the form "key = value".
+func misread(data []byte) error {
+	first, _, _ := strings.Cut(string(data), "\n")
+	return fmt.Errorf("Parse configuration file: Misformated line: %s", first)
 }
 
 // Convert converts a YAML or JSON value to a type. It accepts quoted numbers and booleans, and keeps the notation of a number with a fraction.
@@ -215,9 +178,10 @@ func Load(at func(string) string, name string, schema Schema, args []string) (Va
 		if err != nil {
 			return nil, err
 		}
-		values = values.Over(parsed)
+		maps.Copy(values, parsed)
 	}
-	return values.Over(flags), nil
+	maps.Copy(values, flags)
+	return values, nil
 }
 
 // ParseArgs splits a command line into options and the files given with --config and --common-config-file.

@@ -20,7 +20,6 @@ func TestParse(t *testing.T) {
 		{name: "yaml", file: "region: region0\nport: 30888\nenable_ssl: true\nformats: [qcow2, vmdk]\n",
 			want: servicespec.Values{"region": "region0", "port": int64(30888), "enable_ssl": true, "formats": []string{"qcow2", "vmdk"}}},
 		{name: "quoted", file: `{"port": "30888", "enable_ssl": "true"}`, want: servicespec.Values{"port": int64(30888), "enable_ssl": true}},
-		{name: "lines", file: "# comment\nregion = region0\nport = '1'\n", want: servicespec.Values{"region": "region0", "port": int64(1)}},
 		{name: "numbers and mappings", file: "ratio: 1.50\nnames: {en: Cloud}\n", want: servicespec.Values{"ratio": "1.5", "names": map[string]any{"en": "Cloud"}}},
 		{name: "no number", file: "ratio: much\n", err: "Parse configuration file: Misformated line: ratio: much"},
 		{name: "no mapping", file: "names: Cloud\n", err: "Parse configuration file: Misformated line: names: Cloud"},

@@ -77,8 +77,6 @@ type Spec struct {
 	OpenDefaults bool
 	// PlainHTTP reports whether enable_ssl is ignored.
 	PlainHTTP bool
-	// Quiet suppresses the log line about listening.
-	Quiet bool
 	// CertKey and KeyKey override ssl_certfile and ssl_keyfile.
 	CertKey, KeyKey string
 	// NodeFile is a configuration file of the machine. It may be missing on a lab machine.

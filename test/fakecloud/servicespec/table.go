@@ -52,7 +52,7 @@ func regionTables() []string {
 
 func gateway(name string) Spec {
 	return Spec{
-		Name: name, Type: "yunionapi", Component: "apigateway", Port: 9300, SecondPortKey: "ws_port", SecondPort: 10443, Quiet: true, Table: "apigateway",
+		Name: name, Type: "yunionapi", Component: "apigateway", Port: 9300, SecondPortKey: "ws_port", SecondPort: 10443, Table: "apigateway",
 	}
 }
 
