@@ -13,7 +13,6 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"path"
 	"path/filepath"
 	"runtime"
 	"slices"
@@ -157,10 +156,10 @@ func compile(ctx context.Context, m module, version, source, dir string, args []
 	if m.Cgo {
 		cgo = "CGO_ENABLED=1"
 	}
-	for _, t := range targets(m) {
+	for _, p := range m.Programs {
 		_, err := (exec.Machine{}).Run(ctx, exec.Command{
 			Path: "go", Dir: source,
-			Args: slices.Concat([]string{"build", "-v"}, args, []string{"-o", dir + "/" + t.output}, t.packages),
+			Args: slices.Concat([]string{"build", "-v"}, args, []string{"-o", filepath.Join(dir, p.Name), p.Package}),
 			Env:  append([]string{cgo, "GOFLAGS=", "GOWORK=off", "GOOS=linux"}, m.Env...),
 			OnLine: func(line string) {
 				if !strings.HasPrefix(line, "go: ") {
@@ -174,28 +173,6 @@ func compile(ctx context.Context, m module, version, source, dir string, args []
 	}
 	logf("built %s %s in %s", m.Dir, version, time.Since(start).Round(time.Second))
 	return nil
-}
-
-// target is one call of "go build".
-type target struct {
-	output   string
-	packages []string
-}
-
-// targets returns one call for all programs, or one per program if a program's name differs from its package's.
-func targets(m module) []target {
-	var each []target
-	var all target // into the directory
-	named := true
-	for _, p := range m.Programs {
-		each = append(each, target{p.Name, []string{p.Package}})
-		all.packages = append(all.packages, p.Package)
-		named = named && path.Base(p.Package) == p.Name
-	}
-	if named {
-		return []target{all}
-	}
-	return each
 }
 
 func programNames(m module) []string {

@@ -61,17 +61,6 @@ func TestBuildArgs(t *testing.T) {
 	}
 }
 
-func TestTargets(t *testing.T) {
-	together := targets(module{Programs: []program{{"a", "x/a"}, {"b", "x/b"}}})
-	if len(together) != 1 || together[0].output != "" || len(together[0].packages) != 2 {
-		t.Errorf("programs named after their packages: %v", together)
-	}
-	apart := targets(module{Programs: []program{{"a", "x/a"}, {"b", "x/c"}}})
-	if len(apart) != 2 || apart[1].output != "b" {
-		t.Errorf("a program with another name: %v", apart)
-	}
-}
-
 func TestUnknownProgram(t *testing.T) {
 	if _, err := Path(t.Context(), "nonsense"); err == nil || !strings.Contains(err.Error(), "kube-apiserver") {
 		t.Errorf("error %v should name the programs there are", err)
