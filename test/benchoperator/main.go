@@ -30,14 +30,13 @@ import (
 )
 
 type options struct {
-	output string
 	only   string
 	rounds int
 	clouds int
 	// machines is the total number of machines that join, atOnce the number at the same time.
 	machines, atOnce int
 	ocadm            string
-	// profile is the file for a CPU profile of reconciles that change nothing.
+	// profile is the file for a heap profile.
 	profile string
 	trace   bool
 }
@@ -45,14 +44,12 @@ type options struct {
 func main() {
 	o := options{}
 	flag.StringVar(&o.only, "only", "static,one,drift,process,many,tuned,default", "measure only these parts")
-	flag.StringVar(&o.output, "o", "table", "table or json")
 	flag.IntVar(&o.rounds, "rounds", 5, "how often a time is measured")
 	flag.IntVar(&o.clouds, "clouds", 50, "how many clouds P10 makes")
 	flag.IntVar(&o.machines, "machines", 500, "how many machines part machines makes")
 	flag.IntVar(&o.atOnce, "machines-at-once", operation.DefaultMachinesAtOnce, "how many of them join at once")
 	flag.StringVar(&o.ocadm, "ocadm", "", "the ocadm to measure as a process; built when empty")
-	flag.StringVar(&o.profile, "profile", "",
-		"part one: write a CPU profile of reconciles that find nothing to do, and a heap profile FILE.heap; parts many and machines: a heap profile")
+	flag.StringVar(&o.profile, "profile", "", "write a heap profile of the operator, of parts many and machines")
 	flag.BoolVar(&o.trace, "trace", false, "print the requests of each installation, and those of machines")
 	flag.Parse()
 	if o.ocadm != "" { // processes of Jobs run in other directories
@@ -88,9 +85,7 @@ type bench struct {
 }
 
 func (b *bench) measure() error {
-	if b.options.output != "table" && b.options.output != "json" {
-		return fmt.Errorf("-o is table or json, not %q", b.options.output)
-	}
+	defer b.report(os.Stdout) // also after a failure
 	parts := map[string]func(){"static": b.static, "one": b.one, "drift": b.drift, "process": b.process, "many": b.many, "tuned": b.tuned, "default": b.untuned,
 		"machines": b.machines}
 	for name := range strings.SplitSeq(b.options.only, ",") {
@@ -98,12 +93,12 @@ func (b *bench) measure() error {
 			return fmt.Errorf("there is no part %q", name)
 		}
 		began := time.Now()
-		if err := b.part(parts[name]); err != nil { // print the results even after a failure
-			return errors.Join(b.report(os.Stdout), fmt.Errorf("measuring %q: %w", name, err))
+		if err := b.part(parts[name]); err != nil {
+			return fmt.Errorf("measuring %q: %w", name, err)
 		}
 		b.Logf("%s took %s", name, time.Since(began).Round(time.Second))
 	}
-	return b.report(os.Stdout)
+	return nil
 }
 
 // failure is the value that Fatal panics with.

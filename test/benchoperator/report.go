@@ -5,7 +5,6 @@ package main
 import (
 	"bufio"
 	"cmp"
-	"encoding/json"
 	"fmt"
 	"io"
 	"io/fs"
@@ -15,34 +14,26 @@ import (
 	"strings"
 	"time"
 
-	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/operatorctl/admission"
 	"yunion.io/x/ocadm/templates"
 )
 
 // row is one line of the table.
 type row struct {
-	ID     string `json:"id"`
-	Metric string `json:"metric"`
-	Goal   string `json:"goal"`
-	Result string `json:"result"`
+	ID, Metric, Goal, Result string
 	// Met reports whether the goal is met; nil if there is no goal.
-	Met *bool `json:"met,omitempty"`
+	Met *bool
 	// Ratio is the ratio to a client without logic in the same run.
-	Ratio string `json:"ratio,omitempty"`
+	Ratio string
 	// Anchor is the cost of the earlier operator, or another reference.
-	Anchor string `json:"anchor,omitempty"`
-	// Samples are the samples of a median, in seconds.
-	Samples []float64 `json:"samples,omitempty"`
+	Anchor string
 }
 
 type machine struct {
-	CPU       string    `json:"cpu"`
-	Cores     int       `json:"cores"`
-	Kernel    string    `json:"kernel"`
-	Date      time.Time `json:"date"`
-	LoadFirst string    `json:"loadAtStart"`
-	LoadLast  string    `json:"loadAtEnd"`
+	CPU, Kernel string
+	Cores       int
+	// Load is the load average when the program started.
+	Load string
 }
 
 func (b *bench) add(r row, met ...bool) {
@@ -53,15 +44,9 @@ func (b *bench) add(r row, met ...bool) {
 	b.Logf("%s %s: %s (goal %s) %s", r.ID, r.Metric, r.Result, r.Goal, r.Ratio)
 }
 
-func (b *bench) report(to io.Writer) error {
-	b.machine.LoadLast = load()
-	if b.options.output == "json" {
-		e := json.NewEncoder(to)
-		e.SetIndent("", "  ")
-		return e.Encode(map[string]any{"machine": b.machine, "rows": b.rows})
-	}
+func (b *bench) report(to io.Writer) {
 	fmt.Fprintf(to, "%s, %d cores, Linux %s, load %s at the start and %s at the end\n\n", b.machine.CPU, b.machine.Cores, b.machine.Kernel,
-		b.machine.LoadFirst, b.machine.LoadLast)
+		b.machine.Load, load())
 	fmt.Fprintln(to, "| | what | goal | measured | met | ratio to a raw client | the earlier operator |\n|---|---|---|---|---|---|---|")
 	for _, r := range b.rows {
 		met := "–"
@@ -70,7 +55,6 @@ func (b *bench) report(to io.Writer) error {
 		}
 		fmt.Fprintf(to, "| %s | %s | %s | %s | %s | %s | %s |\n", r.ID, r.Metric, r.Goal, r.Result, met, cmp.Or(r.Ratio, "–"), cmp.Or(r.Anchor, "–"))
 	}
-	return nil
 }
 
 // times are samples of a duration.
@@ -94,10 +78,6 @@ func (t times) String() string {
 	return fmt.Sprintf("%s (%s–%s)", short(t.median()), short(slices.Min(t)), short(slices.Max(t)))
 }
 
-func (t times) seconds() []float64 {
-	return lists.Map(t, time.Duration.Seconds)
-}
-
 func short(d time.Duration) string {
 	if d < time.Second {
 		return d.Round(time.Millisecond).String()
@@ -114,7 +94,7 @@ func ratio(a, b times) float64 {
 }
 
 func thisMachine() machine {
-	m := machine{Cores: runtime.NumCPU(), Date: time.Now().UTC().Truncate(time.Second), LoadFirst: load()}
+	m := machine{Cores: runtime.NumCPU(), Load: load()}
 	if data, err := os.ReadFile("/proc/sys/kernel/osrelease"); err == nil {
 		m.Kernel = strings.TrimSpace(string(data))
 	}
