@@ -87,6 +87,7 @@ func joinControlPlanePhases(after string) []host.Phase {
 	wait := host.Phase{
 		Name: "wait-control-plane", Short: "Wait for the control plane of this node to answer", After: []string{"etcd-join"}, Skip: NotControlPlane,
 		Phases: append([]host.Phase{
+			stalePodsPhase(),
 			waitPhase("apiserver", "Wait for the API server", probeAPIServer, hopelessAPIServer, diagnosePod(constants.KubeAPIServer, constants.Etcd)),
 		}, managerPhases()...),
 	}

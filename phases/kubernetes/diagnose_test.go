@@ -39,6 +39,8 @@ func TestSignatures(t *testing.T) {
 		"runtime": {podSignatures(), clip(`E1122 pod_workers.go:1338] "Error syncing pod, skipping" err="failed to \"CreatePodSandbox\" for \"etcd\": rpc error: code = Unknown desc = failed to start sandbox \"` +
 			strings.Repeat("0", 700) + `\": failed to create containerd task: failed to create shim task: OCI runtime create failed: runc create failed: unable to start container process: unable to init seccomp`),
 			"OCA-4017", "journalctl -u containerd"},
+		"encrypted": {podSignatures(), `kube-apiserver: E1130 cacher.go:500] cacher (secrets): unexpected ListAndWatch error: failed to list *core.Secret: unable to transform key "/registry/secrets/default/probe": identity transformer tried to read encrypted data; reinitializing...`,
+			"OCA-4019", PatchesDir},
 		"unknown": {podSignatures(), "it just did not work", "OCA-0000", "generic"},
 	}
 	for name, tt := range tests {

@@ -10,6 +10,8 @@ import (
 	"context"
 	"crypto/sha256"
 	"fmt"
+	"path"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -82,7 +84,7 @@ func (k kubeadmPhase) phase() host.Phase {
 	return host.Phase{
 		Name: k.name, Short: k.short, After: k.after, Verify: k.verify,
 		Check: func(ctx context.Context, h *host.Host) (bool, error) {
-			now, _, err := finished(h, k.key(), k.role())
+			now, _, err := finished(h, k.key(), k.role(), k.writes...)
 			if err != nil || !now {
 				return false, err
 			}
@@ -92,7 +94,7 @@ func (k kubeadmPhase) phase() host.Phase {
 			return append([]string{"run ocadm kubeadm " + strings.Join(args, " ")}, workflow.Lines("write ", k.writes)...), nil
 		},
 		Run: func(ctx context.Context, h *host.Host, r workflow.Reporter) error {
-			_, changed, err := finished(h, k.key(), k.role())
+			_, changed, err := finished(h, k.key(), k.role(), k.writes...)
 			if err == nil && k.clear != nil {
 				err = k.clear(h, r, changed)
 			}
@@ -110,7 +112,7 @@ func (k kubeadmPhase) phase() host.Phase {
 					return err
 				}
 			}
-			return noteFinished(h, k.key(), k.role())
+			return noteFinished(h, k.key(), k.role(), k.writes...)
 		},
 	}
 }
@@ -182,13 +184,14 @@ func noProxy() (env []string) {
 // For each phase of kubeadm that succeeded, the ledger has the digest of kubeadm's input. A phase is done while that digest is current and its outputs exist
 // (docs/decisions/0017-when-a-kubeadm-phase-is-done.md).
 
-// digest returns the digest of kubeadm's configuration and patches on this node. It excludes tokens, which change nothing that a phase makes, and the role of a
-// joined node that becomes a compute node: its phase labels the node, and kubeadm refuses to join a node again that is Ready.
-func digest(h *host.Host, role Role) (string, error) {
-	return digestAs(h, role, h.Config.Node.EnableHostAgent && role == ControlPlane)
+// digest returns the digest of kubeadm's configuration on this node, of ocadm's patches, and of an administrator's patches for the static pods that a phase writes.
+// It excludes tokens, which change nothing that a phase makes, and the role of a joined node that becomes a compute node: its phase labels the node, and kubeadm
+// refuses to join a node again that is Ready.
+func digest(h *host.Host, role Role, writes ...string) (string, error) {
+	return digestAs(h, role, h.Config.Node.EnableHostAgent && role == ControlPlane, writes...)
 }
 
-func digestAs(h *host.Host, role Role, compute bool) (string, error) {
+func digestAs(h *host.Host, role Role, compute bool, writes ...string) (string, error) {
 	c := *h.Config
 	c.Cluster.Token, c.Cluster.TokenTTL, c.Node.EnableHostAgent = "", 0, compute
 	render := func() ([]byte, error) { return documents(nodeRegistration(&c, Worker)) }
@@ -206,24 +209,37 @@ func digestAs(h *host.Host, role Role, compute bool) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("rendering the patch of CoreDNS: %w", err)
 	}
-	return fmt.Sprintf("%x", sha256.Sum256(bytes.Join([][]byte{doc, KubeletPatch(&c), dns}, []byte("\n---\n"))))[:16], nil
+	input := [][]byte{doc, KubeletPatch(&c), dns}
+	for _, w := range writes {
+		if path.Dir(w) != manifestsDir {
+			continue
+		}
+		patches, err := filepath.Glob(h.Files.Path(path.Join(PatchesDir, strings.TrimSuffix(path.Base(w), ".yaml")+"*"))) // sorted
+		if err != nil {
+			return "", fmt.Errorf("listing the patches of %s: %w", w, err)
+		}
+		for _, p := range patches {
+			input = append(input, []byte(path.Base(p)+h.Files.Text(path.Join(PatchesDir, path.Base(p)))))
+		}
+	}
+	return fmt.Sprintf("%x", sha256.Sum256(bytes.Join(input, []byte("\n---\n"))))[:16], nil
 }
 
 // finished reports whether a phase succeeded with the current configuration, and whether it succeeded with another one.
-func finished(h *host.Host, phase string, role Role) (now, before bool, err error) {
+func finished(h *host.Host, phase string, role Role, writes ...string) (now, before bool, err error) {
 	e, noted := h.Ledger.Get(host.KindPhase, phase)
 	if !noted {
 		return false, false, nil
 	}
-	want, err := digest(h, role)
+	want, err := digest(h, role, writes...)
 	if err == nil && e.Detail != want && role == Worker {
-		want, err = digestAs(h, role, true) // the digest of earlier releases for a compute node
+		want, err = digestAs(h, role, true, writes...) // the digest of earlier releases for a compute node
 	}
 	return e.Detail == want, e.Detail != want, err
 }
 
-func noteFinished(h *host.Host, phase string, role Role) error {
-	detail, err := digest(h, role)
+func noteFinished(h *host.Host, phase string, role Role, writes ...string) error {
+	detail, err := digest(h, role, writes...)
 	if err != nil {
 		return err
 	}

@@ -5,6 +5,7 @@ package kubernetes
 import (
 	"context"
 	"errors"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -13,6 +14,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
@@ -256,5 +258,72 @@ func TestComputeNodeNeedsNoSecondStart(t *testing.T) {
 	}
 	if h.Config.Node.IP = "10.0.0.77"; done() {
 		t.Error("another address counts as done")
+	}
+}
+
+// An administrator's patch is an input of the static pod that it changes, and of no other phase.
+func TestPatchOfAStaticPodIsAnInput(t *testing.T) {
+	h := fakeHost(t, &host.Recorder{})
+	component := func(name string) host.Phase {
+		return staticPod(name, "", "kube-"+name, "init", "phase", "control-plane", name)
+	}
+	start := kubeadmPhase{name: "kubelet-start", args: []string{"init", "phase", "kubelet-start"}, check: filesThere()}.phase()
+	done := func() (out []string) {
+		for _, p := range []host.Phase{component("apiserver"), component("scheduler"), start} {
+			is, err := p.Check(t.Context(), h)
+			require.NoError(t, err)
+			if is {
+				out = append(out, p.Name)
+			}
+		}
+		return out
+	}
+	for _, p := range []host.Phase{component("apiserver"), component("scheduler"), start} {
+		require.NoError(t, p.Run(t.Context(), h, &reporter{}))
+	}
+	for _, name := range []string{"apiserver", "scheduler"} {
+		write(t, h, manifest("kube-"+name), "spec:\n  containers:\n  - image: x\n")
+	}
+	if got := done(); len(got) != 3 {
+		t.Fatalf("done: %q", got)
+	}
+	const patch = PatchesDir + "/kube-apiserver+json.yaml"
+	write(t, h, patch, "[]")
+	others := []string{"scheduler", "kubelet-start"}
+	if got := done(); !slices.Equal(got, others) {
+		t.Errorf("with a new patch, done: %q", got)
+	}
+	require.NoError(t, component("apiserver").Run(t.Context(), h, &reporter{}))
+	if got := done(); len(got) != 3 {
+		t.Errorf("done again: %q", got)
+	}
+	require.NoError(t, h.Files.Replace(patch, []byte("- {}"), 0o600))
+	if got := done(); !slices.Equal(got, others) {
+		t.Errorf("with a changed patch, done: %q", got)
+	}
+	require.NoError(t, os.Remove(h.Files.Path(patch)))
+	if got := done(); !slices.Equal(got, others) {
+		t.Errorf("with the patch removed, done: %q", got)
+	}
+}
+
+// A kubelet without an API server keeps a static pod after its manifest has changed. A pod that has not started yet needs nothing.
+func TestPodsOlderThanTheirManifests(t *testing.T) {
+	h := fakeHost(t, nil)
+	h.Config.Node.Name = "node1"
+	now := time.Now()
+	var list []*cri.Container
+	for name, ago := range map[string][]time.Duration{ // the manifest, and then the containers
+		"etcd": {time.Hour, time.Minute}, "kube-apiserver": {time.Minute, time.Hour, 2 * time.Minute}, "kube-controller-manager": {time.Minute, time.Hour, time.Second},
+		"kube-scheduler": {time.Minute},
+	} {
+		write(t, h, manifest(name), "x")
+		require.NoError(t, os.Chtimes(h.Files.Path(manifest(name)), now, now.Add(-ago[0])))
+		for _, created := range ago[1:] {
+			list = append(list, &cri.Container{CreatedAt: now.Add(-created).UnixNano(), Labels: map[string]string{podNameLabel: name + "-node1"}})
+		}
+	}
+	if got := olderThanManifests(h, list); !slices.Equal(got, []string{"kube-apiserver"}) {
+		t.Errorf("stale: %q", got)
 	}
 }

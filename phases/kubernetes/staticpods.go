@@ -200,6 +200,30 @@ func staticContainers(ctx context.Context, h *host.Host, names []string) (map[st
 	return out, nil
 }
 
+// stalePods returns the static pods that have a former manifest, unless the API server is ready: the kubelet then replaces them by itself.
+func stalePods(ctx context.Context, h *host.Host) ([]string, error) {
+	if probeKubelet(ctx, h) != "" || probeAPIServer(ctx, h) == "" {
+		return nil, nil
+	}
+	list, err := systemContainers(ctx, h, nil)
+	return olderThanManifests(h, list), err
+}
+
+// olderThanManifests returns the static pods whose last container was created before their manifest was written.
+func olderThanManifests(h *host.Host, list []*cri.Container) []string {
+	last := map[string]time.Time{}
+	for _, c := range list {
+		if pod := c.GetLabels()[podNameLabel]; created(c).After(last[pod]) {
+			last[pod] = created(c)
+		}
+	}
+	return lists.Filter(StaticPods(), func(name string) bool {
+		at, ran := last[name+"-"+h.Config.Node.Name]
+		written := newest(h, manifest(name))
+		return ran && at.Before(written) && written.Before(time.Now()) // later ones are of a clock that was ahead
+	})
+}
+
 // RunningContainers returns the names of the running containers of kube-system on this machine.
 func RunningContainers(ctx context.Context, h *host.Host) ([]string, error) {
 	list, err := systemContainers(ctx, h, &cri.ContainerStateValue{State: cri.ContainerState_CONTAINER_RUNNING})

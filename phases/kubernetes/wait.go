@@ -34,6 +34,7 @@ func waitControlPlanePhase() host.Phase {
 	return host.Phase{
 		Name: "wait-control-plane", Short: "Wait for the control plane to answer", After: []string{"kubelet-start", "etcd", "control-plane"},
 		Phases: slices.Concat([]host.Phase{
+			stalePodsPhase(),
 			waitPhase("kubelet", "Wait for the kubelet", probeKubelet, always(hopelessKubelet), diagnoseKubelet),
 			waitPhase("apiserver-listening", "Wait for the API server's first answer", probeAPIServerSpeaks, hopelessAPIServer,
 				diagnosePod(constants.KubeAPIServer, constants.Etcd)),
@@ -43,6 +44,27 @@ func waitControlPlanePhase() host.Phase {
 				"wait-control-plane/apiserver"),
 		}, managerPhases(), []host.Phase{administratorPhase()}),
 	}
+}
+
+// stalePodsPhase completes a run after one that failed with other manifests. A kubelet that has never reached its API server keeps and restarts the pods that it
+// knows, whatever their manifests say by now.
+func stalePodsPhase() host.Phase {
+	return host.Phase{
+		Name: "static-pods", Short: "Restart static pods that have a former manifest and no API server", After: []string{}, Timeout: staticPodTimeout,
+		Run: func(ctx context.Context, h *host.Host, r workflow.Reporter) error {
+			stale, err := stalePods(ctx, h)
+			if err != nil {
+				return err
+			}
+			if err := StopStaticPods(ctx, h, r, stale...); err != nil {
+				return err
+			}
+			return StartStaticPods(h, r, stale...)
+		},
+	}.Todo(func(ctx context.Context, h *host.Host) ([]string, error) {
+		stale, err := stalePods(ctx, h)
+		return workflow.Lines("restart static pod ", stale), err
+	})
 }
 
 // managerPhases wait for components that work through the API server.
