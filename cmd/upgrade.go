@@ -100,6 +100,9 @@ type upgraded struct {
 func (a *app) runUpgrade(c *cobra.Command, name string, u *upgrade.Upgrade, f stepFlags, next func() []string) error {
 	defer u.Close()
 	question := fmt.Sprintf("This upgrades node %s from Kubernetes %s to %s", u.Host.Config.Node.Name, u.Record.From, u.Record.To)
+	if u.Record.Reconfigure && u.Record.From == u.Record.To {
+		question = fmt.Sprintf("This applies the patches and settings of node %s; what differs restarts", u.Host.Config.Node.Name)
+	}
 	if err := a.confirmSteps(c, f, "Nothing was upgraded", question); err != nil {
 		return err
 	}
@@ -136,8 +139,8 @@ func newUpgradeApply(a *app) *cobra.Command {
 
 type upgradeFlags struct {
 	stepFlags
-	source sourceFlags
-	drain  bool
+	source             sourceFlags
+	drain, reconfigure bool
 }
 
 // upgradeCommand completes a command that upgrades this node; first is true on the first control-plane node.
@@ -149,6 +152,9 @@ func (a *app) upgradeCommand(first bool, do func(*cobra.Command, *host.Host, upg
 	f.add(c)
 	f.source.add(c, first)
 	c.Flags().BoolVar(&f.drain, "drain", false, "move the pods of this node to others before its kubelet is replaced")
+	if !first {
+		c.Flags().BoolVar(&f.reconfigure, "reconfigure", false, "apply the patches in "+kubernetes.PatchesDir+" and the settings of the cluster, even if the node has the version")
+	}
 	return c
 }
 
@@ -222,8 +228,11 @@ func newUpgradeNode(a *app) *cobra.Command {
 		Use: "node", Short: "Upgrade this node to the version of the cluster",
 		Long: "Upgrades this node, once apply has upgraded the first control-plane node. Other control-plane nodes come first: each waits until no other\n" +
 			"one is being upgraded and all are healthy. Then the workers, in any order. The software comes from the depot of the cluster.\n\n" +
+			"--reconfigure applies changes of patches, and of kubeadm's configuration in the cluster, to a node that already has the version: the static pods\n" +
+			"that differ are replaced as in an upgrade, and the kubelet restarts. If one does not start, the previous ones are restored.\n\n" +
 			"Pods keep running unless you give --drain; virtual machines are not touched. If it is interrupted, run it again: it continues.",
-		Example: "  ocadm upgrade node --dry-run\n  ocadm upgrade node\n\n  # move the pods of this node to others first\n  ocadm upgrade node --drain --yes",
+		Example: "  ocadm upgrade node --dry-run\n  ocadm upgrade node\n\n  # move the pods of this node to others first\n  ocadm upgrade node --drain --yes\n\n" +
+			"  # after a change in " + kubernetes.PatchesDir + "\n  ocadm upgrade node --reconfigure --dry-run",
 	})
 }
 
@@ -249,6 +258,7 @@ func (a *app) upgradeNode(c *cobra.Command, h *host.Host, f upgradeFlags) error 
 	if err := upgrade.Begin(ctx, u, version, version); err != nil {
 		return kube.Explain(err)
 	}
+	u.Record.Reconfigure = u.Record.Reconfigure || f.reconfigure
 	switch {
 	case u.Record.First:
 		return finding.New("OCA-4514", "Another upgrade of this machine is not complete", "ocadm upgrade apply was interrupted here",

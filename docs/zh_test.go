@@ -30,7 +30,7 @@ var translated = []string{
 	"docs/page.md",
 	"docs/fleet.md", "docs/machines.md",
 	"docs/move.md",
-	"docs/certificates.md", "docs/configure.md",
+	"docs/certificates.md", "docs/configure.md", "docs/control-plane-settings.md",
 	"docs/day2.md",
 	"docs/kubernetes-upgrade.md",
 	"docs/depot.md",

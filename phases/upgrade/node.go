@@ -147,6 +147,9 @@ func kubeletStep() Step {
 	return Step{
 		Name: "kubelet", Short: "Bring the kubelet's settings up to date and restart it", Timeout: 2 * kubeletTimeout,
 		Check: func(ctx context.Context, u *Upgrade) (bool, error) {
+			if u.Record.Reconfigure {
+				return false, nil
+			}
 			home := !u.ControlPlane || kubernetes.KubeletAsksAt(u.Host, kubernetes.LocalEndpoint(u.Host))
 			return home && kubeletIs(ctx, u, u.Record.To) == "", nil
 		},

@@ -152,7 +152,7 @@ func Begin(ctx context.Context, u *Upgrade, cluster, version string) error {
 
 // Done reports whether nothing is left to do on this machine.
 func (u *Upgrade) Done(ctx context.Context) bool {
-	if before, err := Unfinished(u.Host); err != nil || before != nil || kubeletIs(ctx, u, u.Record.To) != "" {
+	if before, err := Unfinished(u.Host); err != nil || before != nil || u.Record.Reconfigure || kubeletIs(ctx, u, u.Record.To) != "" {
 		return false
 	}
 	if !u.ControlPlane {

@@ -21,6 +21,8 @@ type Record struct {
 	Earlier string `json:"earlier,omitempty"`
 	// First is set on the control-plane node that also changes the cluster's configuration.
 	First bool `json:"first,omitempty"`
+	// Reconfigure is set if the node gets its settings again even if it has the version.
+	Reconfigure bool `json:"reconfigure,omitempty"`
 	// Snapshot is the file with the etcd snapshot from before.
 	Snapshot string `json:"snapshot,omitempty"`
 	// Committed is set when this node's whole control plane is new and healthy, and on a worker before its software is replaced. From then on there is no rollback.

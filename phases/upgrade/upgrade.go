@@ -216,10 +216,10 @@ func podStep(name string) Step {
 				}
 				return []string{line}, err
 			}
-			if name == kubernetes.StaticPods()[0] {
-				return []string{"replace etcd if its image or its settings change"}, nil
+			if was := kubernetes.StaticVersions(u.Host)[name]; was != u.Record.To && name != kubernetes.StaticPods()[0] {
+				return []string{fmt.Sprintf("replace %s %s with %s", name, was, u.Record.To)}, nil
 			}
-			return []string{fmt.Sprintf("replace %s %s with %s", name, kubernetes.StaticVersions(u.Host)[name], u.Record.To)}, nil
+			return []string{"replace " + name + " if its image or its settings change"}, nil
 		},
 		Run: func(ctx context.Context, u *Upgrade, r workflow.Reporter) error {
 			if !slices.Contains(kubernetes.StagedPods(u.Host), name) { // external etcd

@@ -302,8 +302,12 @@ func TestDoneAddons(t *testing.T) {
 			place(t, h, live, p, target)
 		}
 		k := fake.NewClientBuilder().WithObjects(append(c.has, node)...).Build()
-		if got := (&Upgrade{Host: h, K: k, ControlPlane: true, Record: Record{To: target}}).Done(t.Context()); got != c.want {
+		u := &Upgrade{Host: h, K: k, ControlPlane: true, Record: Record{To: target}}
+		if got := u.Done(t.Context()); got != c.want {
 			t.Errorf("%s: done %t", name, got)
+		}
+		if u.Record.Reconfigure = true; u.Done(t.Context()) {
+			t.Errorf("%s: done, though it is to be configured again", name)
 		}
 	}
 }

@@ -61,7 +61,8 @@ func TestUpgrade(t *testing.T) {
 		live func(*testing.T)
 	}{
 		{"plan", u.plan}, {"a broken static pod goes back", u.broken}, {"the first control plane, killed and continued", u.first},
-		{"the other control planes, at the same time", u.others}, {"the worker", u.worker}, {"the end", u.end}, {"the addons", u.addons},
+		{"the other control planes, at the same time", u.others}, {"the worker", u.worker}, {"the end", u.end}, {"a patch", u.reconfigured},
+		{"the addons", u.addons},
 	} {
 		if !t.Run(part.name, part.live) {
 			s.explain(t)
@@ -310,6 +311,29 @@ func (u *upgraded) end(t *testing.T) {
 	if err != nil || strings.Contains(out, "upgrade") {
 		t.Errorf("left: %s, %v", out, err)
 	}
+}
+
+// reconfigured applies a patch to a node that has the version. A patch that breaks a static pod is undone.
+func (u *upgraded) reconfigured(t *testing.T) {
+	const patch = "/etc/ocadm/patches/kube-scheduler+json.yaml"
+	command := []string{scenario.Ocadm, "upgrade", "node", "--reconfigure", "--yes"}
+	for _, c := range []struct{ flag, code string }{{"--v=1", ""}, {"--no-such-flag", "OCA-4507"}} {
+		u.must(t, "sh", "-c", fmt.Sprintf(`printf -- '- op: add\n  path: /spec/containers/0/command/-\n  value: %s\n' > %s`, c.flag, patch))
+		out, err := u.quietly(t, 1, command...)
+		if (err != nil) != (c.code != "") || !strings.Contains(out, c.code) {
+			t.Errorf("%s: %s, %v", c.flag, out, err)
+		}
+		if now := u.must(t, "cat", "/etc/kubernetes/manifests/kube-scheduler.yaml"); !strings.Contains(now, "--v=1") || strings.Contains(now, "--no-such-flag") {
+			t.Errorf("after %s:\n%s", c.flag, now)
+		}
+	}
+	u.must(t, "rm", patch)
+	u.must(t, command...)
+	if out := u.must(t, "sh", "-c", "cat /etc/kubernetes/manifests/kube-scheduler.yaml; ls /var/lib/ocadm"); strings.Contains(out, "--v=1") || strings.Contains(out, "upgrade") {
+		t.Errorf("without the patch:\n%s", out)
+	}
+	u.whole(t, 1)
+	u.unmoved(t)
 }
 
 // addons upgrades the addons to this release. What a user has changed in them is reported before it is replaced, and a killed run continues.
