@@ -4,15 +4,14 @@ package compute
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/internal/kube"
 	"yunion.io/x/ocadm/internal/workflow"
 	"yunion.io/x/ocadm/phases/host"
 	"yunion.io/x/ocadm/phases/kubernetes"
@@ -48,12 +47,9 @@ func LabelPhase() host.Phase {
 			if err != nil {
 				return err
 			}
-			patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"labels": map[string]string{LabelHost: v1alpha1.Enable}}})
-			if err != nil {
-				return fmt.Errorf("labelling the node: %w", err)
-			}
 			n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: h.Config.Node.Name}}
-			if err := c.Patch(ctx, n, client.RawPatch(types.MergePatchType, patch)); err != nil {
+			patch := map[string]any{"metadata": map[string]any{"labels": map[string]string{LabelHost: v1alpha1.Enable}}}
+			if err := kube.Merge(ctx, c, n, kube.FieldManager, patch); err != nil {
 				return fmt.Errorf("labelling the node: %w", err)
 			}
 			r.Changed("labelled the node %s=%s", LabelHost, v1alpha1.Enable)

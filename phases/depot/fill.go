@@ -76,28 +76,6 @@ func outstanding(ctx context.Context, h *host.Host) (todo []root, err error) {
 	return todo, nil
 }
 
-func fill(ctx context.Context, h *host.Host, s *depot.Store, r workflow.Reporter) error {
-	todo, err := outstanding(ctx, h)
-	if err != nil {
-		return err
-	}
-	for i, root := range todo {
-		if i > 0 { // what was stored before may already include this root
-			if done, err := root.done(ctx, s); done || err != nil {
-				if err != nil {
-					return err
-				}
-				continue
-			}
-		}
-		if err := store(ctx, s, root, func(done, total int64) { r.Progress(done, total, "B") }); err != nil {
-			return err
-		}
-		r.Changed("stored %s in %s", root.name, depot.DefaultDir)
-	}
-	return nil
-}
-
 // store fills a root while garbage collection is blocked.
 func store(ctx context.Context, s *depot.Store, r root, p func(done, total int64)) error {
 	return s.Storing(ctx, func() error { return r.fill(ctx, s, p) })
@@ -165,8 +143,16 @@ func Fill(ctx context.Context, h *host.Host, r workflow.Reporter) error {
 	if err != nil {
 		return err
 	}
-	if err := fill(ctx, h, s, r); err != nil {
-		return err
+	for _, root := range roots(ctx, h) {
+		if done, err := root.done(ctx, s); err != nil { // what was stored before may include this root
+			return err
+		} else if done {
+			continue
+		}
+		if err := store(ctx, s, root, func(done, total int64) { r.Progress(done, total, "B") }); err != nil {
+			return err
+		}
+		r.Changed("stored %s in %s", root.name, depot.DefaultDir)
 	}
 	free, err := s.Free()
 	if err == nil {

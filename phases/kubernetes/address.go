@@ -181,11 +181,11 @@ func serverIn(h *host.Host, kubeconfig string) (url.URL, error) {
 
 // NodeClientAt returns a client with the kubelet's permissions for the API server at another address.
 func NodeClientAt(h *host.Host, server string) (client.WithWatch, error) {
-	return clientAt(h, KubeletKubeconfig, "https://"+server)
+	return clientOf(h, KubeletKubeconfig, "https://"+server)
 }
 
 // AdminClient returns a client with administrator permissions, from the current kubeconfig.
-func AdminClient(h *host.Host) (client.WithWatch, error) { return clientOf(h, AdminKubeconfig) }
+func AdminClient(h *host.Host) (client.WithWatch, error) { return clientOf(h, AdminKubeconfig, "") }
 
 // AddressedFiles returns the files of kubeadm and the kubelet on this machine that may contain addresses of the control plane or the node.
 func AddressedFiles(h *host.Host) []string {

@@ -261,15 +261,10 @@ func awaitNode(ctx context.Context, h *host.Host, c client.WithWatch, r workflow
 }
 
 // NodeClient returns a client with the permissions of this machine's kubelet, which may read and change its own node.
-func NodeClient(h *host.Host) (client.WithWatch, error) { return clientOf(h, KubeletKubeconfig) }
+func NodeClient(h *host.Host) (client.WithWatch, error) { return clientOf(h, KubeletKubeconfig, "") }
 
-// clientOf returns a client with the permissions of a kubeconfig of this machine.
-func clientOf(h *host.Host, kubeconfig string) (client.WithWatch, error) {
-	return clientAt(h, kubeconfig, "")
-}
-
-// clientAt is clientOf for another server than the kubeconfig's; "" means the kubeconfig's.
-func clientAt(h *host.Host, kubeconfig, server string) (client.WithWatch, error) {
+// clientOf returns a client with the permissions of a kubeconfig of this machine, for the API server at a URL; "" means the kubeconfig's.
+func clientOf(h *host.Host, kubeconfig, server string) (client.WithWatch, error) {
 	raw, err := h.Files.ReadFile(kubeconfig)
 	if err != nil {
 		return nil, fmt.Errorf("reading a kubeconfig: %w", err)

@@ -21,6 +21,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	certutil "k8s.io/client-go/util/cert"
 	kubeadmv1beta4 "k8s.io/kubernetes/cmd/kubeadm/app/apis/kubeadm/v1beta4"
 	"k8s.io/kubernetes/cmd/kubeadm/app/util/pubkeypin"
@@ -207,12 +208,20 @@ func Endpoint(ctx context.Context, h *host.Host) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("parsing the administrator's kubeconfig: %w", err)
 	}
-	for _, cluster := range kc.Clusters {
-		if u, err := url.Parse(cluster.Server); err == nil && u.Host != "" {
-			return u.Host, nil
-		}
+	if server := serverOf(kc); server != "" {
+		return server, nil
 	}
 	return "", errors.New("the administrator's kubeconfig names no server")
+}
+
+// serverOf returns the API server that a kubeconfig names, host:port, or "".
+func serverOf(kc *clientcmdapi.Config) string {
+	for _, cluster := range kc.Clusters {
+		if u, err := url.Parse(cluster.Server); err == nil && u.Host != "" {
+			return u.Host
+		}
+	}
+	return ""
 }
 
 // PublishedEndpoint returns the endpoint that the cluster publishes, host:port, or "" if this client cannot read it.
@@ -224,12 +233,7 @@ func PublishedEndpoint(ctx context.Context, c client.Reader) string {
 	if err != nil {
 		return ""
 	}
-	for _, cluster := range kc.Clusters {
-		if u, err := url.Parse(cluster.Server); err == nil {
-			return u.Host
-		}
-	}
-	return ""
+	return serverOf(kc)
 }
 
 func liveClusterConfiguration(ctx context.Context, c client.Reader) (*kubeadmv1beta4.ClusterConfiguration, error) {

@@ -121,7 +121,7 @@ func administratorPhase() host.Phase {
 }
 
 func bindAdministrators(ctx context.Context, h *host.Host, r workflow.Reporter) error {
-	c, err := clientOf(h, SuperAdminKubeconfig)
+	c, err := clientOf(h, SuperAdminKubeconfig, "")
 	if err != nil {
 		return err
 	}

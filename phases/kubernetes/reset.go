@@ -43,10 +43,7 @@ func removeNodePhase() host.Phase {
 			if why := notMade(h); why != "" {
 				return why
 			}
-			if _, err := h.Files.ReadFile(AdminKubeconfig); err == nil {
-				return ""
-			}
-			if _, err := h.Files.ReadFile(KubeletKubeconfig); err == nil {
+			if h.Files.Exists(AdminKubeconfig) || h.Files.Exists(KubeletKubeconfig) {
 				return ""
 			}
 			return "this machine is not a node"
@@ -155,10 +152,8 @@ func cleanupNodePhase() host.Phase {
 			lines := []string{"stop kubelet.service", "remove every pod of the kubelet", "unmount all mounts of pods under " + kubeletDir}
 			return append(lines, workflow.Lines("remove ", left)...), err
 		},
-		Run: cleanupNode,
-		Verify: func(_ context.Context, h *host.Host) error {
-			return nothingLeft(h)
-		},
+		Run:    cleanupNode,
+		Verify: nothingLeft,
 	}
 }
 
@@ -202,18 +197,13 @@ func cleanupNode(ctx context.Context, h *host.Host, r workflow.Reporter) error {
 // unmountImages unmounts the image service's volume, which its pod unmounts only if it is not killed.
 func unmountImages(h *host.Host, r workflow.Reporter) error {
 	mounts, err := owned.Mounts(h)
-	if err != nil {
+	if err != nil || !slices.Contains(mounts, owned.ImagesDir) {
 		return err
 	}
-	for _, m := range mounts {
-		if m != owned.ImagesDir {
-			continue
-		}
-		if err := owned.Unmount(h, m); err != nil {
-			return err
-		}
-		r.Changed("unmounted %s", m)
+	if err := owned.Unmount(h, owned.ImagesDir); err != nil {
+		return err
 	}
+	r.Changed("unmounted %s", owned.ImagesDir)
 	return nil
 }
 
@@ -262,7 +252,7 @@ func undoInit(ctx context.Context, h *host.Host, r workflow.Reporter) error {
 		return err
 	}
 	owned.RemoveEmpty(h)
-	if err := nothingLeft(h); err != nil {
+	if err := nothingLeft(ctx, h); err != nil {
 		return err
 	}
 	return owned.Forget(h)
@@ -274,7 +264,7 @@ func residue(h *host.Host) ([]string, error) {
 	return append(owned.Files(h), workflow.Lines("mount ", mounts)...), err
 }
 
-func nothingLeft(h *host.Host) error {
+func nothingLeft(_ context.Context, h *host.Host) error {
 	left, err := residue(h)
 	if err != nil || len(left) == 0 {
 		return err

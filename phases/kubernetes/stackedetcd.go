@@ -3,7 +3,6 @@
 package kubernetes
 
 import (
-	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -19,7 +18,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/kubernetes/cmd/kubeadm/app/constants"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/yaml"
 
 	"yunion.io/x/ocadm/internal/etcd"
 	"yunion.io/x/ocadm/internal/finding"
@@ -92,10 +90,8 @@ func checkEtcdPhase(after string) host.Phase {
 	return host.Phase{
 		Name: checkEtcdName, Short: "Check that the cluster can accept another control-plane node", After: []string{after}, Skip: NotControlPlane, ReadOnly: true,
 		Timeout: learnerPatience + time.Minute,
-		Check: func(ctx context.Context, h *host.Host) (bool, error) {
-			return memberVotes(ctx, h)
-		},
-		Plan: workflow.Says[*host.Host]("check the endpoint of the cluster, and that a majority of etcd answers and that no other member is joining"),
+		Check:   memberVotes,
+		Plan:    workflow.Says[*host.Host]("check the endpoint of the cluster, and that a majority of etcd answers and that no other member is joining"),
 		Run: func(ctx context.Context, h *host.Host, r workflow.Reporter) error {
 			k, err := h.Kube(ctx)
 			if err != nil {
@@ -283,12 +279,8 @@ func removeMember(ctx context.Context, h *host.Host, r workflow.Reporter, open f
 
 // ownPeer returns the peer URL of this machine's member from its manifest, because reset does not get the addresses that init or join got.
 func ownPeer(h *host.Host) string {
-	var pod corev1.Pod
-	text := cmp.Or(h.Files.Text(manifest(constants.Etcd)), h.Files.Text(stopped(constants.Etcd)))
-	if yaml.Unmarshal([]byte(text), &pod) == nil {
-		if url := pod.Annotations[constants.EtcdAdvertiseClientUrlsAnnotationKey]; url != "" {
-			return peerOfClient(url)
-		}
+	if url := installedPod(h, constants.Etcd).Annotations[constants.EtcdAdvertiseClientUrlsAnnotationKey]; url != "" {
+		return peerOfClient(url)
 	}
 	return ownPeerURL(h.Config)
 }

@@ -3,6 +3,7 @@
 package kubernetes
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -13,9 +14,11 @@ import (
 	"strings"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 	"k8s.io/kubernetes/cmd/kubeadm/app/constants"
+	"sigs.k8s.io/yaml"
 
 	"yunion.io/x/ocadm/internal/disk"
 	"yunion.io/x/ocadm/internal/finding"
@@ -45,6 +48,15 @@ const (
 // StoppedPods returns the static pods whose manifests were moved away.
 func StoppedPods(h *host.Host) []string {
 	return slices.DeleteFunc(StaticPods(), func(name string) bool { return !h.Files.Exists(stopped(name)) || h.Files.Exists(manifest(name)) })
+}
+
+// installedPod returns this machine's static pod, even if it is stopped, or an empty one.
+func installedPod(h *host.Host, name string) *corev1.Pod {
+	pod := &corev1.Pod{}
+	if yaml.Unmarshal([]byte(cmp.Or(h.Files.Text(manifest(name)), h.Files.Text(stopped(name)))), pod) != nil {
+		return &corev1.Pod{}
+	}
+	return pod
 }
 
 func stopped(name string) string { return path.Join(stoppedDir, name+".yaml") }
@@ -165,21 +177,15 @@ func stopContainer(ctx context.Context, h *host.Host, name string, c *cri.Contai
 
 // AwaitStaticPod waits until a static pod runs a container other than the given one, and it is healthy.
 func AwaitStaticPod(ctx context.Context, h *host.Host, r workflow.Reporter, name string, not *cri.Container) error {
-	runs := func(ctx context.Context, h *host.Host) string {
+	ctx, cancel := context.WithTimeout(ctx, startPatience)
+	defer cancel()
+	return await(ctx, h, r, name, func(ctx context.Context, h *host.Host) string {
 		now, err := staticContainers(ctx, h, []string{name})
 		switch {
 		case err != nil:
 			return err.Error()
 		case now[name] == nil || now[name].GetId() == not.GetId():
 			return "the kubelet has not started it yet"
-		}
-		return ""
-	}
-	ctx, cancel := context.WithTimeout(ctx, startPatience)
-	defer cancel()
-	return await(ctx, h, r, name, func(ctx context.Context, h *host.Host) string {
-		if why := runs(ctx, h); why != "" {
-			return why
 		}
 		return probePod(name)(ctx, h)
 	}, nil, diagnosePod(name))

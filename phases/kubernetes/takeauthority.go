@@ -215,9 +215,6 @@ func StaleContainers(ctx context.Context, h *host.Host, pod string, files ...str
 	return lists.Map(list, func(c *cri.Container) string { return c.GetLabels()[containerNameLabel] }), err
 }
 
-// kubeletFiles are the files that the kubelet reads at startup.
-var kubeletFiles = []string{KubeletKubeconfig}
-
 // KubeletStale reports whether the kubelet started before its kubeconfig was written.
 func KubeletStale(ctx context.Context, h *host.Host) (bool, error) {
 	res, err := h.Systemctl(ctx, "show", "kubelet", "--property=ExecMainStartTimestampMonotonic", "--value")
@@ -233,7 +230,7 @@ func KubeletStale(ctx context.Context, h *host.Host) (bool, error) {
 		return false, fmt.Errorf("reading the clock: %w", err)
 	}
 	began := time.Now().Add(-time.Duration(now.Nano()) + time.Duration(since)*time.Microsecond)
-	return began.Before(newest(h, kubeletFiles...)), nil
+	return began.Before(newest(h, KubeletKubeconfig)), nil
 }
 
 // markKubelet makes the kubelet stale, because it keeps using the certificate that it has read.

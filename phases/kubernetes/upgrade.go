@@ -82,12 +82,7 @@ func validity(h *host.Host) time.Duration {
 
 // OwnEndpoint returns the address and port of this control-plane node's API server from its manifest; ok is false if there is none.
 func OwnEndpoint(h *host.Host) (address string, port int, ok bool) {
-	var pod corev1.Pod
-	text := cmp.Or(h.Files.Text(manifest(constants.KubeAPIServer)), h.Files.Text(stopped(constants.KubeAPIServer)))
-	if yaml.Unmarshal([]byte(text), &pod) != nil {
-		return "", 0, false
-	}
-	return endpointOf(&pod)
+	return endpointOf(installedPod(h, constants.KubeAPIServer))
 }
 
 // IsControlPlane reports whether this machine has the static pods of a control plane, even if they are stopped.

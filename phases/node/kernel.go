@@ -77,12 +77,7 @@ func Kernel() host.Phase {
 			}
 			return true, nil
 		},
-		Plan: planKernel,
-		Run:  runKernel,
-		Verify: func(_ context.Context, h *host.Host) error {
-			return verifyKernel(h)
-		},
-		Undo: undoKernel,
+		Plan: planKernel, Run: runKernel, Verify: verifyKernel, Undo: undoKernel,
 	}
 }
 
@@ -167,7 +162,7 @@ func runKernel(ctx context.Context, h *host.Host, r workflow.Reporter) error {
 	return nil
 }
 
-func verifyKernel(h *host.Host) error {
+func verifyKernel(_ context.Context, h *host.Host) error {
 	for _, p := range parameters() {
 		got, err := h.Files.Sysctl(p.name)
 		if p.needed && (err != nil || got != p.wanted(got)) {

@@ -237,12 +237,12 @@ func Mirrors(after ...string) host.Phase {
 		Long: "Writes " + registriesDir + "/_default/hosts.toml: containerd pulls an image from the depot of the control plane, then from the mirrors of\n" +
 			"--registry-mirror and then from its registry; with --offline, only from the depot. A registry with its own directory there keeps its settings.",
 		After: after, Skip: otherRuntime, AnyRelease: true,
-		Undo: func(_ context.Context, h *host.Host, r workflow.Reporter) error { return undoMirrors(h, r) },
+		Undo: undoMirrors,
 	}, func(h *host.Host) (host.FileSet, error) { return hostsFiles(h, true) })
 }
 
 // undoMirrors must run before the node's certificate is removed: a containerd that stays could not pull otherwise.
-func undoMirrors(h *host.Host, r workflow.Reporter) error {
+func undoMirrors(_ context.Context, h *host.Host, r workflow.Reporter) error {
 	var errs []error
 	for _, e := range h.Ledger.Created(host.KindFile) {
 		if path.Base(e.Name) == "hosts.toml" && path.Dir(path.Dir(e.Name)) == registriesDir {

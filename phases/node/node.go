@@ -146,20 +146,14 @@ func target(file string) string {
 	return ""
 }
 
-// CheckBundle returns findings for everything that prevents a run that needs these images from using h's bundle: its platform, its version, missing images
-// and programs. For the depot it checks only programs, and without both, nothing. It reads only the index.
-func CheckBundle(h *host.Host, images []string) finding.List {
-	s := h.Source()
-	if s == nil {
-		return nil
-	}
+// lacking returns findings for everything that prevents an installation of the programs from the machine's source: a bundle of another platform or
+// version, and missing programs. It reads only the index.
+func lacking(h *host.Host) finding.List {
 	if !h.Bundled() {
 		return lackingPrograms(h, "give --bundle FILE, or download them from the internet: --depot none")
 	}
-	var out finding.List
-	out = append(out, finding.Of(s.CheckPlatform(h.Facts.Arch, kubernetesVersion(h)))...)
-	out = append(out, finding.Of(s.CheckImages(images))...)
-	return append(out, lackingPrograms(h, "use a complete bundle; this shows the content of a bundle: ocadm bundle list FILE")...)
+	return slices.Concat(finding.Of(h.Source().CheckPlatform(h.Facts.Arch, kubernetesVersion(h))),
+		lackingPrograms(h, "use a complete bundle; this shows the content of a bundle: ocadm bundle list FILE"))
 }
 
 func lackingPrograms(h *host.Host, remedy string) finding.List {

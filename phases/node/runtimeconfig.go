@@ -122,15 +122,8 @@ func configDiff(h *host.Host) []string {
 // RuntimeConfig returns a finding if the configuration of a containerd that ocadm did not configure does not suit Kubernetes: its CRI plugin is disabled, it
 // does not use systemd cgroups, or it does not look for CNI plugins where they are installed.
 func RuntimeConfig(ctx context.Context, h *host.Host) error {
-	kind := configOf(h)
-	if kind == configOurs || !containerdRuns(h) {
-		return nil
-	}
-	dump, err := runtimeConfig(ctx, h)
-	if err != nil {
-		return err
-	}
-	for line := range strings.Lines(dump) {
+	config, err := othersConfig(ctx, h)
+	for line := range strings.Lines(config) {
 		line = strings.TrimSpace(line)
 		off := strings.HasPrefix(line, "disabled_plugins") && strings.Contains(line, "cri")
 		// bin_dir = '/opt/cni/bin' up to 2.0, then bin_dirs = ['/opt/cni/bin']
@@ -141,16 +134,20 @@ func RuntimeConfig(ctx context.Context, h *host.Host) error {
 				fmt.Sprintf("to keep yours: enable the CRI plugin with SystemdCgroup = true and bin_dirs = ['/opt/cni/bin'] in it, then "+
 					"systemctl restart containerd; to use ocadm's: %s; then run the command again",
 					takeOurs()))
-			if kind == configEdited {
+			if configOf(h) == configEdited {
 				f.What, f.Evidence = "The configuration of containerd was edited and is not suitable for Kubernetes", configDiff(h)
 			}
 			return f
 		}
 	}
-	return nil
+	return err
 }
 
-func runtimeConfig(ctx context.Context, h *host.Host) (string, error) {
+// othersConfig returns the configuration that containerd uses if ocadm did not make it, otherwise "".
+func othersConfig(ctx context.Context, h *host.Host) (string, error) {
+	if configOf(h) == configOurs || !containerdRuns(h) {
+		return "", nil
+	}
 	res, err := h.Exec.Run(ctx, exec.Command{Path: programPath(h, containerd), Args: []string{"config", "dump"}})
 	if err != nil {
 		return "", fmt.Errorf("reading containerd's configuration: %w", err)
@@ -164,16 +161,13 @@ var sandboxSetting = regexp.MustCompile(`(?m)^\s*sandbox(?:_image)? = ['"]([^'"]
 // PauseImage returns a finding if a containerd that ocadm did not configure uses another pause image than kubeadm's: no bundle has it, and kubeadm does not
 // protect it from being removed.
 func PauseImage(ctx context.Context, h *host.Host) error {
-	if configOf(h) == configOurs || !containerdRuns(h) {
-		return nil
-	}
-	dump, err := runtimeConfig(ctx, h)
-	if err != nil {
+	config, err := othersConfig(ctx, h)
+	m := sandboxSetting.FindStringSubmatch(config)
+	if err != nil || m == nil {
 		return err
 	}
 	want, err := pauseImage(h)
-	m := sandboxSetting.FindStringSubmatch(dump)
-	if err != nil || m == nil || m[1] == want {
+	if err != nil || m[1] == want {
 		return err
 	}
 	return finding.Warn(CodePauseImage, "The containerd that was on this machine uses a different pause image than kubeadm",
@@ -187,16 +181,13 @@ var registrySection = regexp.MustCompile(`(?m)^\s*\[plugins\.['"](io\.containerd
 // Hosts returns a finding if a containerd that ocadm did not configure does not read the files that point it to the depot and mirrors. With --offline the
 // finding is an error.
 func Hosts(ctx context.Context, h *host.Host) error {
-	if configOf(h) == configOurs || !containerdRuns(h) || len(DepotAddresses(h.Config))+len(h.Config.Node.RegistryMirrors) == 0 {
+	if len(DepotAddresses(h.Config))+len(h.Config.Node.RegistryMirrors) == 0 {
 		return nil
 	}
-	dump, err := runtimeConfig(ctx, h)
-	if err != nil {
+	config, err := othersConfig(ctx, h)
+	m := registrySection.FindStringSubmatch(config)
+	if err != nil || m == nil || strings.Contains(m[2], registriesDir) {
 		return err
-	}
-	m := registrySection.FindStringSubmatch(dump)
-	if m == nil || strings.Contains(m[2], registriesDir) {
-		return nil
 	}
 	f := finding.Warn(CodeNoMirrors, "The containerd that was on this machine would not pull images from the depot or mirrors",
 		"its registry.config_path does not name "+registriesDir, fmt.Sprintf("add these lines to %s, or change config_path there, and: systemctl restart containerd\n"+

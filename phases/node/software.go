@@ -63,9 +63,7 @@ func (p programSet) phase() host.Phase {
 		},
 		Run:    p.install,
 		Verify: p.verify,
-		Undo: func(_ context.Context, h *host.Host, r workflow.Reporter) error {
-			return p.remove(h, r)
-		},
+		Undo:   p.remove,
 	}
 }
 
@@ -81,7 +79,7 @@ func (p programSet) outstanding(ctx context.Context, h *host.Host) ([]piece, err
 	if h.Source() == nil {
 		return outstandingArtifacts(ctx, h, p.has)
 	}
-	if l := CheckBundle(h, nil); len(l) > 0 {
+	if l := lacking(h); len(l) > 0 {
 		return nil, l
 	}
 	var out []piece
@@ -220,7 +218,7 @@ func (p programSet) verify(ctx context.Context, h *host.Host) error {
 	return out.Err()
 }
 
-func (p programSet) remove(h *host.Host, r workflow.Reporter) error {
+func (p programSet) remove(_ context.Context, h *host.Host, r workflow.Reporter) error {
 	var names []string
 	for _, e := range h.Ledger.Created() {
 		dir, name := path.Split(e.Name)
