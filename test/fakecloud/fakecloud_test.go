@@ -220,12 +220,9 @@ func testOthers(t *testing.T, c *fakecloudtest.Cloud, r *rest) {
 		t.Errorf("images through the gateway: %v", images)
 	}
 	env := []string{"OS_AUTH_URL=" + auth, "OS_USERNAME=sysadmin", "OS_PASSWORD=" + adminPassword, "OS_PROJECT_NAME=system",
-		"OS_REGION_NAME=region0", "YUNION_CACERT=" + c.CAFile}
-	climc := c.StartEnv(env, "climc", "endpoint-list")
-	if code := climc.Wait(); code != 0 || !strings.Contains(climc.Output(), glance) {
-		t.Errorf("climc endpoint-list: exit %d\n%s", code, climc.Output())
-	}
-	climc = c.StartEnv(append(env, "OS_REGION_NAME=nowhere"), "climc", "sleep")
+		"OS_REGION_NAME=region0", "YUNION_INSECURE=true"}
+	c.StartEnv(env, "climc", "sleep").Says(t, "climc is up").Stop()
+	climc := c.StartEnv(append(env, "OS_REGION_NAME=nowhere"), "climc", "sleep")
 	if code := climc.Wait(); code == 0 || !strings.Contains(climc.Output(), "no endpoint of compute_v2") {
 		t.Errorf("climc stays up without region: exit %d\n%s", code, climc.Output())
 	}

@@ -29,9 +29,6 @@ func (s Service) login(c rest.Call) (any, error) {
 	name := c.Body.Text("username")
 	password, err := base64.StdEncoding.DecodeString(c.Body.Text("password"))
 	if err != nil {
-		password, err = base64.RawURLEncoding.DecodeString(c.Body.Text("password"))
-	}
-	if err != nil {
 		return nil, rest.BadInput("password is not base64")
 	}
 	if len(password) > aes.BlockSize && len(password)%aes.BlockSize != 0 {

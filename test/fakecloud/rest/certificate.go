@@ -14,6 +14,8 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+
+	certutil "k8s.io/client-go/util/cert"
 )
 
 // Owner holds the names that a certificate must contain. The real services do not check: they start with any certificate, and no client verifies it.
@@ -90,15 +92,7 @@ func Authorities(file string) (*x509.CertPool, error) {
 	if file == "" {
 		return nil, nil
 	}
-	data, err := os.ReadFile(file)
-	if err != nil {
-		return nil, fmt.Errorf("reading authorities: %w", err)
-	}
-	pool := x509.NewCertPool()
-	if !pool.AppendCertsFromPEM(data) {
-		return nil, fmt.Errorf("no certificate in %s", file)
-	}
-	return pool, nil
+	return certutil.NewPool(file)
 }
 
 func covers(names []string, want string) bool {
