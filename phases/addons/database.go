@@ -7,6 +7,7 @@ import (
 	"context"
 	"crypto/rand"
 	"fmt"
+	"regexp"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -100,7 +101,7 @@ func ensurePassword(ctx context.Context, c client.WithWatch, cfg *config.Config,
 	err := c.Get(ctx, client.ObjectKeyFromObject(s), s)
 	if err == nil {
 		pw := string(s.Data[keyPassword])
-		if !plain(pw) {
+		if !plain.MatchString(pw) {
 			return Prepared{}, nil, fmt.Errorf("reading Secret %s/%s: %s is empty or has characters other than letters, digits and -_.", s.Namespace, s.Name,
 				keyPassword)
 		}
@@ -160,13 +161,5 @@ func sameSize(cfg *config.Config, volume *corev1.PersistentVolumeClaimSpec) erro
 		"it was created with "+is.String()+", and "+cfg.Database.StorageSize+" is requested", "run the command again without --mysql-storage-size")
 }
 
-// plain reports whether a password can be used in SQL and in an option file without quoting.
-func plain(pw string) bool {
-	for _, r := range pw {
-		letter := r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z'
-		if !letter && (r < '0' || r > '9') && r != '-' && r != '_' && r != '.' {
-			return false
-		}
-	}
-	return pw != ""
-}
+// plain matches a password that can be used in SQL and in an option file without quoting.
+var plain = regexp.MustCompile(`^[A-Za-z0-9_.-]+$`)

@@ -43,7 +43,7 @@ func findPair(ctx context.Context, c client.Reader, cfg *config.Config) (*Pair, 
 	if found, err := kube.Find(ctx, c, client.ObjectKeyFromObject(s), s, "Secret "+s.Namespace+"/"+s.Name); !found {
 		return nil, err
 	}
-	if pw := string(s.Data[keyPassword]); !plain(pw) {
+	if pw := string(s.Data[keyPassword]); !plain.MatchString(pw) {
 		return nil, fmt.Errorf("reading Secret %s/%s: %s is empty or has characters other than letters, digits and -_.", s.Namespace, s.Name, keyPassword)
 	}
 	return &Pair{Image: cfg.OperatorImage(), Password: string(s.Data[keyPassword])}, nil
