@@ -41,19 +41,19 @@ func Actions(o Options) []operation.Action {
 	w := work{o}
 	return []operation.Action{
 		{
-			Name: v1alpha1.ActionPrecheckMachine, Short: "Check a machine without changing it", Timeout: 15 * time.Minute, Flush: flush, Job: w.job(AccountOfWork),
+			Name: v1alpha1.ActionPrecheckMachine, Timeout: 15 * time.Minute, Flush: flush, Job: w.job(AccountOfWork),
 			Steps: []operation.Step{w.connect(), w.precheck()},
 		},
 		{
-			Name: v1alpha1.ActionCompareMachines, Short: "Compare machines and test the connections between them", Timeout: 30 * time.Minute, Flush: flush,
+			Name: v1alpha1.ActionCompareMachines, Timeout: 30 * time.Minute, Flush: flush,
 			Job: w.jobOfAll, Steps: []operation.Step{w.compare()},
 		},
 		{
-			Name: v1alpha1.ActionJoinMachine, Short: "Join a machine to the cluster", Timeout: time.Hour, Flush: flush, Job: w.job(AccountOfWork),
+			Name: v1alpha1.ActionJoinMachine, Timeout: time.Hour, Flush: flush, Job: w.job(AccountOfWork),
 			Steps: []operation.Step{w.connect(), w.precheck(), w.join()},
 		},
 		{
-			Name: v1alpha1.ActionRemoveMachine, Short: "Remove a machine from the cluster", Timeout: time.Hour, Flush: flush, Job: w.job(AccountOfRemoval),
+			Name: v1alpha1.ActionRemoveMachine, Timeout: time.Hour, Flush: flush, Job: w.job(AccountOfRemoval),
 			Steps: []operation.Step{w.mayLeave(), w.mayReset(), w.drain(), w.reset(), w.leave(), w.deleteNode()},
 		},
 	}

@@ -140,9 +140,7 @@ func Follow(ctx context.Context, name string, c *ssh.Conn, what, text string, ar
 		switch e.Type {
 		case workflow.PhaseStarted:
 			report.Info("phase %s", callin.Text(e.Phase))
-		case workflow.PhaseChanged:
-			report.Output(callin.Text(e.Phase + ": " + e.Message))
-		case workflow.PhaseFailed:
+		case workflow.PhaseChanged, workflow.PhaseFailed:
 			report.Output(callin.Text(e.Phase + ": " + e.Message))
 		}
 		if len(e.Findings) > 0 { // also those of a run that was refused before its first phase

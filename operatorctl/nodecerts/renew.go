@@ -28,7 +28,7 @@ import (
 // theirs, "" if Jobs are impossible. It runs beside the cloud's operations: certificates expire even while an update rests for weeks.
 func Action(image string) operation.Action {
 	return operation.Action{
-		Name: v1alpha1.ActionRenewCertificates, Short: "Renew the certificates of the control-plane nodes", Timeout: 2 * time.Hour, Beside: true,
+		Name: v1alpha1.ActionRenewCertificates, Timeout: 2 * time.Hour, Beside: true,
 		Steps: []operation.Step{
 			{Name: "plan", Short: "Find the certificates to renew", ReadOnly: true, Timeout: 2 * time.Minute, Run: renewer{image}.plan},
 			{Name: "renew", Short: "Renew them on one node at a time", Timeout: 100 * time.Minute, Run: renewer{image}.renew},

@@ -25,8 +25,8 @@ type Step = workflow.Phase[*Run]
 
 // Action is a kind of operation.
 type Action struct {
-	// Name is the value of spec.action; Short says what it does.
-	Name, Short string
+	// Name is the value of spec.action.
+	Name string
 	// Timeout applies to operations that set none.
 	Timeout time.Duration
 	// Flush is how long a change within a step may take to be written; 0 means one second. Actions that run many times concurrently use more.

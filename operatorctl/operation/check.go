@@ -28,7 +28,7 @@ func check() Action {
 	looks, pulls := checks(), pull(pullRendered, remedyUpdate)
 	back, pullsBack := checkRollback(), pull(pullKept, remedyRollback)
 	looks.Run, pulls.Run = reportsAll(either(looks.Run, back.Run)), withEarlier(either(pulls.Run, pullsBack.Run))
-	return Action{Name: v1alpha1.ActionCheck, Short: "Run the checks of an update or a rollback without changing anything", Timeout: moveTimeout, Clean: cleanPull,
+	return Action{Name: v1alpha1.ActionCheck, Timeout: moveTimeout, Clean: cleanPull,
 		Steps: []Step{looks, pulls}}
 }
 

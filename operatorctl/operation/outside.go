@@ -29,17 +29,17 @@ const BackupTimeout = 7 * time.Hour
 func outside() []Action {
 	return []Action{
 		{
-			Name: v1alpha1.ActionBackup, Short: "Back up the cloud and prove the backup", Outside: true,
+			Name: v1alpha1.ActionBackup, Outside: true,
 			Timeout: BackupTimeout,
 			Left:    "incomplete files are never listed; the next backup of the cloud to the same place removes them",
 		},
 		{
-			Name: v1alpha1.ActionRestore, Short: "Restore the cloud from a backup", Outside: true, Back: startAgain,
+			Name: v1alpha1.ActionRestore, Outside: true, Back: startAgain,
 			Left: "the services are stopped, and the databases may be only partly restored. The program may still be working on them: " +
 				"make sure that it has ended, then run the same ocadm cluster backup restore again, which waits for it and starts over",
 		},
 		{
-			Name: v1alpha1.ActionMoveDatabase, Short: "Move the databases to another server", Outside: true, Back: startAgain,
+			Name: v1alpha1.ActionMoveDatabase, Outside: true, Back: startAgain,
 			Left: "the services may be stopped: run the same ocadm cluster move-database again, or ocadm cluster start",
 		},
 	}

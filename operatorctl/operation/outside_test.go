@@ -34,7 +34,7 @@ func asBackup(o *v1alpha1.OnecloudOperation) {
 // what waited for it runs.
 func TestSilentProgram(t *testing.T) {
 	fx := newFixture(t, func(fx *fixture) []Action {
-		return append(outside(), Action{Name: v1alpha1.ActionCheck, Short: "x", Timeout: time.Hour, Steps: []Step{}})
+		return append(outside(), Action{Name: v1alpha1.ActionCheck, Timeout: time.Hour, Steps: []Step{}})
 	})
 	fx.create("b", asBackup)
 	fx.until("b", v1alpha1.OperationPending)

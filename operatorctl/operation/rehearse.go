@@ -38,7 +38,7 @@ type Means struct {
 // gone when they end.
 func rehearse() Action {
 	return Action{
-		Name: v1alpha1.ActionRehearse, Short: "Run the migrations of an update on copies of the databases", Timeout: 4 * time.Hour,
+		Name: v1alpha1.ActionRehearse, Timeout: 4 * time.Hour,
 		Steps: []Step{checkRehearsal(), {
 			Name: "rehearse", Short: "Copy the databases and migrate the copies", ReadOnly: true, Timeout: databasesTimeout, Run: migrateCopies,
 		}},

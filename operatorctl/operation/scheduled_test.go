@@ -42,7 +42,7 @@ func asAsked(o *v1alpha1.OnecloudOperation) { o.Spec.Action = v1alpha1.ActionBac
 // TestAskedBackup: without a schedule it is rejected immediately; with one it runs in a Job like the schedule's, and others wait for it.
 func TestAskedBackup(t *testing.T) {
 	fx := newFixture(t, func(fx *fixture) []Action {
-		return append(outside(), Action{Name: v1alpha1.ActionCheck, Short: "x", Timeout: time.Hour, Steps: []Step{}})
+		return append(outside(), Action{Name: v1alpha1.ActionCheck, Timeout: time.Hour, Steps: []Step{}})
 	})
 	fx.create("refused", asAsked)
 	o := fx.until("refused", v1alpha1.OperationFailed)

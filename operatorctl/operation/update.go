@@ -22,7 +22,7 @@ import (
 // update moves a cloud to another version, or to what the operator renders now, in waves.
 func update(order []v1alpha1.Wave) Action {
 	return Action{
-		Name: v1alpha1.ActionUpdate, Short: "Move the cloud to another release in waves, and back if one fails", Timeout: moveTimeout, Clean: cleanPull,
+		Name: v1alpha1.ActionUpdate, Timeout: moveTimeout, Clean: cleanPull,
 		Steps:  append([]Step{whenCalm(checks()), pull(pullRendered, remedyUpdate), hold(order), save(), next(updatePatch)}, forward(order)...),
 		Revert: reverse(order),
 	}
@@ -32,7 +32,7 @@ func update(order []v1alpha1.Wave) Action {
 func rollback(order []v1alpha1.Wave) Action {
 	slices.Reverse(order)
 	return Action{
-		Name: v1alpha1.ActionRollback, Short: "Move the cloud back to an earlier release in waves", Timeout: moveTimeout, Clean: cleanPull,
+		Name: v1alpha1.ActionRollback, Timeout: moveTimeout, Clean: cleanPull,
 		Steps:  append([]Step{checkRollback(), pull(pullKept, remedyRollback), hold(order), save(), next(rollbackPatch), bringForward()}, forward(order)...),
 		Revert: reverse(order),
 	}
