@@ -65,14 +65,7 @@ type contents struct {
 	unreadable []string
 }
 
-// object is the part of a resource that a restore reads. An old resource with a field of another type must not prevent the restore.
-type object struct {
-	metav1.ObjectMeta `json:"metadata"`
-
-	Spec   v1alpha1.OnecloudOperationSpec   `json:"spec"`
-	Status v1alpha1.OnecloudOperationStatus `json:"status"`
-}
-
+// cloudObject is the part of a cloud that a restore reads. An old cloud with a field of another type must not prevent the restore.
 type cloudObject struct {
 	metav1.ObjectMeta `json:"metadata"`
 
@@ -113,12 +106,12 @@ func (c *contents) add(key string, raw []byte) error {
 		}
 		c.clouds[one.Namespace+"/"+one.Name] = one
 	case strings.HasPrefix(key, operations):
-		var o object
+		var o v1alpha1.OnecloudOperation
 		if err := json.Unmarshal(raw, &o); err != nil {
 			return err
 		}
 		if !o.Status.Phase.Final() {
-			c.operations[key] = v1alpha1.OnecloudOperation{ObjectMeta: o.ObjectMeta, Spec: o.Spec, Status: o.Status}
+			c.operations[key] = o
 		}
 	case isRecord(key):
 		l, err := leaseOf(raw)

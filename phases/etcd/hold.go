@@ -146,7 +146,7 @@ func pauseCloud(raw []byte) (edit, error) {
 // holdOperation pauses an unfinished operation. One that was being cancelled or deleted would undo its work in today's databases, so it is paused as
 // well; the user may cancel or delete it again.
 func holdOperation(raw []byte, running map[string]bool) (edit, error) {
-	var is object
+	var is v1alpha1.OnecloudOperation
 	if err := json.Unmarshal(raw, &is); err != nil {
 		return edit{}, err
 	}

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/internal/kube"
@@ -86,7 +87,7 @@ func onNodesStep(p Part, short string, done func(context.Context, *Move, corev1.
 				return err
 			}
 			for _, n := range todo(ctx, m) {
-				if err := m.onNode(ctx, r, p, n.Name); err != nil {
+				if err := m.onNode(ctx, k, r, p, n.Name); err != nil {
 					return err
 				}
 				if p == Files {
@@ -107,13 +108,9 @@ func onNodesStep(p Part, short string, done func(context.Context, *Move, corev1.
 }
 
 // onNode does a part here, or through a pod that enters the root of another control-plane node. It repeats a part that an earlier run left unfinished.
-func (m *Move) onNode(ctx context.Context, r workflow.Reporter, p Part, node string) error {
+func (m *Move) onNode(ctx context.Context, k client.Client, r workflow.Reporter, p Part, node string) error {
 	if node == m.Host.Config.Node.Name {
 		return p.do(ctx, m.Host, r, m.From, m.To)
-	}
-	k, err := kubernetes.AdminClient(m.Host)
-	if err != nil {
-		return err
 	}
 	waiting := func(why string) { r.Waiting("node "+node, why) }
 	if err := nodepod.Delete(ctx, k, partPod, waiting); err != nil {
@@ -123,7 +120,7 @@ func (m *Move) onNode(ctx context.Context, r workflow.Reporter, p Part, node str
 	if err := k.Create(ctx, pod); err != nil {
 		return fmt.Errorf("creating pod %s: %w", partPod, err)
 	}
-	_, err = nodepod.Await(ctx, k, partPod, finding.New("OCA-4168", "Node "+node+" does not take part in the move of the virtual address", "",
+	_, err := nodepod.Await(ctx, k, partPod, finding.New("OCA-4168", "Node "+node+" does not take part in the move of the virtual address", "",
 		"correct the cause, then run the same command again"), waiting)
 	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaveTimeout)
 	defer cancel()
