@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"regexp"
 	"strconv"
 	"strings"
 
@@ -84,11 +85,10 @@ func Exports(vars []Variable) string {
 	return b.String()
 }
 
+var safe = regexp.MustCompile(`^[A-Za-z0-9_./:@%+=,-]+$`)
+
 func quote(s string) string {
-	safe := strings.IndexFunc(s, func(r rune) bool {
-		return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("-_./:@%+=,", r))
-	}) < 0
-	if safe && s != "" {
+	if safe.MatchString(s) {
 		return s
 	}
 	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"

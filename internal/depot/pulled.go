@@ -6,6 +6,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"regexp"
 	"strings"
 	"time"
 
@@ -33,15 +34,12 @@ func (r Root) image() string {
 	return ""
 }
 
+var notInRoots = regexp.MustCompile(`[^0-9A-Za-z]`)
+
 // pulledName returns the root name for a copied image: a recognisable name and a unique digest.
 func pulledName(image string) string {
 	const recognised, digits = 80, 6
-	clean := strings.Map(func(c rune) rune {
-		if c >= '0' && c <= '9' || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' {
-			return c
-		}
-		return '.'
-	}, image[strings.IndexByte(image, '/')+1:])
+	clean := notInRoots.ReplaceAllString(image[strings.IndexByte(image, '/')+1:], ".")
 	clean = strings.Trim(clean[:min(len(clean), recognised)], ".")
 	sum := sha256.Sum256([]byte(image))
 	return PulledRoot + "-" + clean + "-" + hex.EncodeToString(sum[:digits])

@@ -5,6 +5,7 @@ package render
 import (
 	"fmt"
 	"maps"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -58,17 +59,14 @@ func zoneCopies(o *component.Objects, in component.Inputs) error {
 	return nil
 }
 
+var notInNames = regexp.MustCompile(`[^a-z0-9]`)
+
 // zoneSuffix ends the names of the objects of a zone. The name of a zone may have what a name in Kubernetes may not.
 func zoneSuffix(zone string) string {
 	if len(validation.IsDNS1123Subdomain(zone)) == 0 {
 		return "-" + zone
 	}
-	plain := strings.Map(func(r rune) rune {
-		if r >= 'a' && r <= 'z' || r >= '0' && r <= '9' {
-			return r
-		}
-		return '-'
-	}, strings.ToLower(zone))
+	plain := notInNames.ReplaceAllString(strings.ToLower(zone), "-")
 	return "-" + strings.Trim(plain, "-") + "-" + hash(map[string][]byte{zone: nil})[:6] // other zones may differ in that only
 }
 

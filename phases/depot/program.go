@@ -9,6 +9,7 @@ import (
 	"maps"
 	"os"
 	"path"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -109,14 +110,11 @@ func thisVersion(ctx context.Context, s *depot.Store, digest v1.Hash) (bool, err
 	return err == nil, f.Close()
 }
 
+var notInRoots = regexp.MustCompile(`[^0-9A-Za-z.-]`)
+
 // programName returns the name of this node's root for this version and an architecture.
 func programName(h *host.Host, arch string) string {
-	return strings.Trim("ocadm-"+strings.Trim(strings.Map(func(r rune) rune {
-		if strings.ContainsRune("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-", r) {
-			return r
-		}
-		return '.'
-	}, version.Version), ".-")+"-"+arch+"-"+h.Config.Node.Name, "-")
+	return strings.Trim("ocadm-"+strings.Trim(notInRoots.ReplaceAllString(version.Version, "."), ".-")+"-"+arch+"-"+h.Config.Node.Name, "-")
 }
 
 // programImages returns the image names under which nodes look for this program.
