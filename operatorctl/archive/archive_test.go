@@ -18,6 +18,7 @@ import (
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/internal/backup"
 	"yunion.io/x/ocadm/internal/kube"
+	"yunion.io/x/ocadm/operatorctl/adopt"
 	"yunion.io/x/ocadm/operatorctl/component"
 	"yunion.io/x/ocadm/operatorctl/engine"
 	"yunion.io/x/ocadm/test/require"
@@ -109,6 +110,21 @@ func TestWhatIsSaved(t *testing.T) {
 		if !strings.Contains(text, kept) {
 			t.Errorf("%s is not saved: %s", kept, text)
 		}
+	}
+}
+
+// The earlier operator's record of an adopted file stays behind: where it is restored, it would be adopted again and replace later choices of users.
+func TestAdoptedFileIsNotAdoptedAgain(t *testing.T) {
+	u, cr := cloud(t)
+	record := map[string]string{engine.HashAnnotation: "h", adopt.LastApplied: `{"config":"admin_password: p"}`}
+	file := corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "onecloud", Name: "default-region", Labels: managed, Annotations: record, ManagedFields: []metav1.ManagedFieldsEntry{
+		entry("kubectl-edit", metav1.ManagedFieldsOperationUpdate, `{"f:data":{"f:config":{}}}`)}}, Data: map[string]string{adopt.ConfigKey: "admin_password: p"}}
+	source, err := collect(u, cr, nil, []corev1.ConfigMap{file})
+	require.NoError(t, err)
+	restored := &corev1.ConfigMap{}
+	require.NoError(t, json.Unmarshal(source.Objects[len(source.Objects)-1].JSON, restored))
+	if restored.Name != file.Name || adopt.IsEarlier(restored, false) {
+		t.Errorf("%+v", restored)
 	}
 }
 

@@ -30,6 +30,7 @@ import (
 	"yunion.io/x/ocadm/internal/lists"
 	"yunion.io/x/ocadm/internal/mysql"
 	"yunion.io/x/ocadm/internal/version"
+	"yunion.io/x/ocadm/operatorctl/adopt"
 	"yunion.io/x/ocadm/operatorctl/component"
 	"yunion.io/x/ocadm/operatorctl/effects"
 	"yunion.io/x/ocadm/operatorctl/engine"
@@ -173,6 +174,9 @@ func metadata(to, from *unstructured.Unstructured) {
 	to.SetName(from.GetName())
 	to.SetLabels(from.GetLabels())
 	annotations := from.GetAnnotations()
+	if annotations[engine.HashAnnotation] != "" { // adopted; a restore must not adopt it again
+		delete(annotations, adopt.LastApplied)
+	}
 	for _, a := range []string{v1alpha1.AnnotationUpdateFrom, v1alpha1.AnnotationAtOnce, v1alpha1.AnnotationPaused, v1alpha1.AnnotationPausedBefore,
 		v1alpha1.AnnotationStoppedBy, engine.HashAnnotation, lastApplied} {
 		delete(annotations, a)
