@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"strings"
 
 	"github.com/spf13/cobra"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -160,9 +161,10 @@ func (m *machineFlags) credentials() (map[string][]byte, error) {
 
 // machine returns what the flags say about a machine, apart from its access.
 func (m *machineFlags) machine(f *cloudFlags, name string) (cluster.Machine, error) {
-	labels, err := config.Labels(m.labels)
-	if err != nil {
-		err = misused("--labels: "+err.Error(), "correct --labels: key=value, each key once")
+	var err error
+	labels, errs := config.Labels(m.labels)
+	if len(errs) > 0 {
+		err = misused("--labels: "+strings.Join(lists.Map(errs, error.Error), "; "), "correct --labels: key=value, each key once")
 	}
 	one := cluster.Machine{}
 	one.APIVersion, one.Kind, one.Namespace, one.Name = v1alpha1.GroupVersion.String(), v1alpha1.MachineKind, f.namespace, name

@@ -193,6 +193,8 @@ func TestErrorsNameFlagAndKey(t *testing.T) {
 		"labels":           {func(c *config.Config) { c.Node.Labels = []string{"a"} }, "not key=value"},
 		"reserved labels":  {func(c *config.Config) { c.Node.Labels = []string{"node-role.kubernetes.io/worker="} }, "set it later"},
 		"contrary labels":  {func(c *config.Config) { c.Node.Labels = []string{"a=1", "a=2"} }, "a is given twice"},
+		"two wrong labels": {func(c *config.Config) { c.Node.Labels = []string{"a", "b=1", "b=2", "c"} }, "3 settings are not valid"},
+		"contrary gates":   {func(c *config.Config) { c.Cluster.FeatureGates = "A=true,B=true,A=false" }, "A is given twice"},
 		"endpoint":         {func(c *config.Config) { c.Cluster.ControlPlaneEndpoint = "a:b:c" }, "--control-plane-endpoint"},
 		"storage size":     {func(c *config.Config) { c.Database.StorageSize = "lots" }, "--mysql-storage-size"},
 		"on failure":       {func(c *config.Config) { c.Run.OnFailure = "cry" }, "--on-failure"},

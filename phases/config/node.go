@@ -49,8 +49,10 @@ func (v *validation) node() {
 	v.check("node.httpProxy", proxy(n.HTTPProxy))
 	v.check("node.httpsProxy", proxy(n.HTTPSProxy))
 	v.hostAgent()
-	_, err := Labels(n.Labels)
-	v.check("node.labels", err)
+	_, errs := Labels(n.Labels)
+	for _, err := range errs {
+		v.check("node.labels", err)
+	}
 	if n.ConntrackMaxPerCore != nil && *n.ConntrackMaxPerCore < 0 {
 		v.add("node.conntrackMaxPerCore", "it is negative")
 	}

@@ -141,20 +141,21 @@ func CIDRs(s string) ([]netip.Prefix, error) {
 // ImageName returns the name of an image without registry, path, tag and digest: "keystone" for "registry.example.org:5000/cloud/keystone:v4".
 func ImageName(ref string) string { return path.Base(images.Split(ref).Repository) }
 
-// Labels parses labels of a node, each key=value. A key may not have two values.
-func Labels(all []string) (map[string]string, error) {
-	labels := map[string]string{}
+// Labels parses labels of a node, each key=value, and returns an error for each wrong one. A key may not have two values.
+func Labels(all []string) (labels map[string]string, errs []error) {
+	labels = map[string]string{}
 	for _, l := range all {
 		key, value, err := Label(l)
 		if old, ok := labels[key]; ok && old != value {
 			err = fmt.Errorf("%s is given twice", key)
 		}
 		if err != nil {
-			return nil, err
+			errs = append(errs, err)
+			continue
 		}
 		labels[key] = value
 	}
-	return labels, nil
+	return labels, errs
 }
 
 // Label parses the key=value of a node label. It refuses those of Kubernetes that a kubelet may not set, because it would not start.

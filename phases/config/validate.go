@@ -199,10 +199,15 @@ func (v *validation) cluster() {
 		v.add("cluster.certificateValidityPeriod", fmt.Sprintf("it is shorter than %s", shortestValidity))
 	}
 	v.token("cluster.token", c.Token)
+	gates := map[string]string{}
 	for gate := range strings.SplitSeq(c.FeatureGates, ",") { // preflight compares the names with those of kubeadm
-		if name, value, ok := strings.Cut(gate, "="); gate != "" && (!ok || name == "" || value != "true" && value != "false") {
+		name, value, _ := strings.Cut(gate, "=")
+		if gate != "" && (name == "" || value != "true" && value != "false") {
 			v.add("cluster.featureGates", fmt.Sprintf("%q is not NAME=true or NAME=false", gate))
+		} else if before := gates[name]; before != "" && before != value {
+			v.add("cluster.featureGates", name+" is given twice")
 		}
+		gates[name] = value
 	}
 }
 
