@@ -4,6 +4,7 @@ package cmd
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"os"
@@ -88,16 +89,21 @@ func (f *cloudFlags) named(name string) client.ObjectKey {
 
 // withCloud opens a client, applies the timeout, and explains an API server that does not answer.
 func (f *cloudFlags) withCloud(c *cobra.Command, do func(context.Context, client.WithWatch) error) error {
-	timeout := requestTimeout
 	if f.wait {
-		timeout = f.timeout
+		return f.within(c.Context(), f.timeout, do)
 	}
-	return f.within(c.Context(), timeout, do)
+	return with(c.Context(), f.open, requestTimeout, do)
 }
 
-// within is like withCloud, with its own timeout.
+// within is like withCloud, with the timeout of --timeout.
 func (f *cloudFlags) within(ctx context.Context, timeout time.Duration, do func(context.Context, client.WithWatch) error) error {
-	return with(ctx, f.open, timeout, do)
+	return with(ctx, f.open, timeout, func(ctx context.Context, k client.WithWatch) error {
+		err := do(ctx, k)
+		if err != nil && errors.Is(ctx.Err(), context.DeadlineExceeded) {
+			err = fmt.Errorf("--timeout %s is over: %w", timeout, err)
+		}
+		return err
+	})
 }
 
 // open returns the client that the flags and the environment select: for the REST API, or for a kubeconfig.

@@ -4,16 +4,22 @@ package cmd
 
 import (
 	"bytes"
+	"context"
+	"fmt"
 	"io"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/cluster"
+	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/test/require"
 )
 
 // Usage errors are reported before a cluster is contacted: there is none here.
@@ -118,5 +124,20 @@ lbagent     Idle        -         -       no node has label onecloud.yunion.io/l
 `
 	if out.String() != want {
 		t.Error(out.String())
+	}
+}
+
+// A copy of large databases ends with the error of the request that was cut off, which does not say what limited it.
+func TestExpiredTimeoutIsNamed(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "kubeconfig")
+	require.NoError(t, os.WriteFile(file, []byte("apiVersion: v1\nkind: Config\ncurrent-context: c\ncontexts: [{name: c, context: {cluster: c}}]\n"+
+		"clusters: [{name: c, cluster: {server: https://127.0.0.1:1}}]\n"), 0o600))
+	f := cloudFlags{kubeconfig: file}
+	err := f.within(t.Context(), time.Millisecond, func(ctx context.Context, _ client.WithWatch) error {
+		<-ctx.Done()
+		return fmt.Errorf("saving database glance: %w", ctx.Err())
+	})
+	if err == nil || !strings.HasPrefix(err.Error(), "--timeout 1ms is over: saving database glance: ") || finding.ExitStatus(err) != finding.ExitTimeout {
+		t.Errorf("%v", err)
 	}
 }
