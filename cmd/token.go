@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"yunion.io/x/ocadm/internal/finding"
@@ -295,9 +296,10 @@ func newTokenGenerate(a *app) *cobra.Command {
 	}
 }
 
-// noCluster returns the finding for a cluster that cannot be used: that of the API server if there is one.
+// noCluster returns the finding for a cluster that cannot be used: that of the API server if there is one. An answer of the API server, and Ctrl-C, stay
+// what they are.
 func noCluster(err error) error {
-	if err = kube.Explain(err); len(finding.Of(err)) > 0 {
+	if err = kube.Explain(err); len(finding.Of(err)) > 0 || apierrors.ReasonForError(err) != "" || errors.Is(err, context.Canceled) {
 		return err
 	}
 	return finding.Errorf("OCA-4206", "No cluster is accessible", "run the command as root on a control-plane node, or give --kubeconfig FILE", "%w", err)

@@ -11,6 +11,8 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
@@ -75,6 +77,20 @@ func TestSilentAPIServer(t *testing.T) {
 			if l := finding.Of(err); len(l) != 1 || l[0].Code != want {
 				t.Errorf("%v is not %s", l, want)
 			}
+		}
+	}
+}
+
+// An answer of the API server, and Ctrl-C, do not mean that no cluster is accessible.
+func TestNoClusterKeepsAnswers(t *testing.T) {
+	missing := apierrors.NewNotFound(schema.GroupResource{Resource: "configmaps"}, "kubeadm-config")
+	for err, want := range map[error]int{
+		fmt.Errorf("reading the configuration of the cluster: %w", missing): finding.ExitOther,
+		fmt.Errorf("listing nodes: %w", context.Canceled):                   finding.ExitInterrupted,
+		errors.New("open /etc/kubernetes/admin.conf: permission denied"):    finding.ExitCode("OCA-4206"),
+	} {
+		if got := finding.ExitStatus(noCluster(err)); got != want {
+			t.Errorf("%v: status %d, want %d", err, got, want)
 		}
 	}
 }
