@@ -254,7 +254,7 @@ func (a *app) readConfigFile(name string) (map[string]any, error) {
 	}
 	raw, err := a.read(name)
 	if err != nil {
-		return nil, finding.Errorf("OCA-0322", "The configuration file "+name+" cannot be read", "ocadm config print > "+name, "%w", err)
+		return nil, finding.Errorf("OCA-0322", "The configuration file "+name+" cannot be read", "give a file that exists; ocadm config print shows its form", "%w", err)
 	}
 	return config.Parse(name, raw)
 }

@@ -27,7 +27,7 @@ import (
 func Parse(name string, raw []byte) (map[string]any, error) {
 	doc, err := oneDocument(raw)
 	if err != nil {
-		return nil, finding.Errorf("OCA-0322", "The configuration file "+name+" cannot be read", "ocadm config print > "+name, "%w", err)
+		return nil, finding.Errorf("OCA-0322", "The configuration file "+name+" cannot be read", "correct it; ocadm config print shows its form", "%w", err)
 	}
 	p := parsing{values: map[string]any{}}
 	p.head(doc)
