@@ -206,6 +206,12 @@ func TestErrorsNameFlagAndKey(t *testing.T) {
 		"cri socket":       {func(c *config.Config) { c.Node.CRISocket = "tcp://x" }, "--cri-socket"},
 		"feature gates":    {func(c *config.Config) { c.Cluster.FeatureGates = "A" }, "--feature-gates"},
 		"cloud's own name": {func(c *config.Config) { c.Cloud.Name = "My Cloud" }, "--cloud-name"},
+		"name with digit":  {func(c *config.Config) { c.Cloud.Name = "1st" }, "--cloud-name"},
+		"long name":        {func(c *config.Config) { c.Cloud.Name = strings.Repeat("a", 31) }, "29 lower case"},
+		"region":           {func(c *config.Config) { c.Cloud.Region = "北京" }, "--region"},
+		"zone":             {func(c *config.Config) { c.Cloud.Zone = "a/b" }, "--zone"},
+		"cloud's port":     {func(c *config.Config) { c.Cloud.LoadBalancerEndpoint = "10.0.0.1:443" }, "without a port"},
+		"storage class":    {func(c *config.Config) { c.Cloud.StorageClass = "My_Class" }, "--storage-class"},
 	} {
 		err := config.Validate(good(c.change), config.ForInit)
 		l := finding.Of(err)

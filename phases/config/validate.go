@@ -120,6 +120,15 @@ func (v *validation) endpoint(key, value string) {
 	v.check(key, err)
 }
 
+// host checks a host that must have no port. port says where that is.
+func (v *validation) host(key, value, port string) {
+	host, _, err := SplitEndpoint(value, DefaultPort)
+	v.check(key, err)
+	if _, other := netip.ParseAddr(value); err == nil && other != nil && !strings.EqualFold(host, value) {
+		v.add(key, "it is a host without a port; "+port)
+	}
+}
+
 func (v *validation) oneOf(key, flag, value string, allowed ...string) {
 	if !slices.Contains(allowed, value) {
 		v.errs = append(v.errs, FieldError{Key: key, Flag: flag, Problem: fmt.Sprintf("%q is not one of %s", value, strings.Join(allowed, ", "))})
@@ -278,11 +287,7 @@ func (v *validation) database() {
 		}
 		return
 	}
-	if host, _, err := SplitEndpoint(d.Host, d.Port); err != nil {
-		v.check("database.host", err)
-	} else if !strings.EqualFold(host, d.Host) {
-		v.add("database.host", "it is a host without a port; the port is --mysql-port")
-	}
+	v.host("database.host", d.Host, "the port is --mysql-port")
 	v.port("database.port", d.Port)
 	if err := mysql.CheckTLS(mysql.TLSMode(d.TLS), d.CA); err != nil && slices.Contains(mysql.TLSModes(), d.TLS) {
 		v.add("database.tls", err.Error())
@@ -292,7 +297,12 @@ func (v *validation) database() {
 	}
 }
 
-var imageTag = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}$`)
+// The rules of the definition of OnecloudCluster: by them, the API server would refuse the cloud at the end of a long installation.
+var (
+	imageTag  = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}$`)
+	cloudName = regexp.MustCompile(`^[a-z]([a-z0-9-]{0,28}[a-z0-9])?$`)
+	placeName = regexp.MustCompile(`^[a-zA-Z0-9][a-zA-Z0-9_.-]{0,63}$`)
+)
 
 func (v *validation) cloud() {
 	c := v.c.Cloud
@@ -312,17 +322,23 @@ func (v *validation) cloud() {
 			v.add("cloud.operatorImage", err.Error())
 		}
 	}
-	for key, value := range map[string]string{"cloud.name": c.Name, "cloud.namespace": c.Namespace} {
-		if !dnsLabel.MatchString(value) {
-			v.add(key, fmt.Sprintf("%q does not consist of lower case letters, digits and inner hyphens", value))
-		}
+	if !cloudName.MatchString(c.Name) {
+		v.add("cloud.name", fmt.Sprintf("%q is not a letter and then at most 29 lower case letters, digits and inner hyphens", c.Name))
+	}
+	if !dnsLabel.MatchString(c.Namespace) {
+		v.add("cloud.namespace", fmt.Sprintf("%q does not consist of lower case letters, digits and inner hyphens", c.Namespace))
 	}
 	for key, value := range map[string]string{"cloud.region": c.Region, "cloud.zone": c.Zone} {
-		if value == "" {
-			v.add(key, "it is empty")
+		if !placeName.MatchString(value) {
+			v.add(key, fmt.Sprintf("%q is not a letter or digit (a to z) and then at most 63 letters, digits, '-', '_' and '.'", value))
 		}
 	}
-	v.endpoint("cloud.loadBalancerEndpoint", c.LoadBalancerEndpoint)
+	for key, value := range map[string]string{"cloud.storageClass": c.StorageClass, "cloud.ingressClass": c.IngressClass} {
+		if value != "" {
+			v.check(key, NodeName(value))
+		}
+	}
+	v.host("cloud.loadBalancerEndpoint", c.LoadBalancerEndpoint, "each service has its own")
 }
 
 func (v *validation) addons() {
