@@ -120,12 +120,17 @@ func (v *validation) endpoint(key, value string) {
 	v.check(key, err)
 }
 
-// host checks a host that must have no port. port says where that is.
+// host checks a host that pods reach, without a port. port says where that is.
 func (v *validation) host(key, value, port string) {
 	host, _, err := SplitEndpoint(value, DefaultPort)
-	v.check(key, err)
-	if _, other := netip.ParseAddr(value); err == nil && other != nil && !strings.EqualFold(host, value) {
+	a, name := netip.ParseAddr(value)
+	switch {
+	case err != nil:
+		v.check(key, err)
+	case name != nil && !strings.EqualFold(host, value):
 		v.add(key, "it is a host without a port; "+port)
+	case strings.EqualFold(host, "localhost"), a.IsLoopback(), a.IsUnspecified():
+		v.add(key, host+" is each machine itself; give an address that pods and other nodes reach")
 	}
 }
 
