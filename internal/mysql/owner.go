@@ -205,14 +205,14 @@ func (a *Admin) proven(ctx context.Context, snap *Snapshot, w Want) (bool, error
 // mark records the things as this cloud's. If another cloud was faster, its marker stays.
 func (a *Admin) mark(ctx context.Context, snap *Snapshot, things []thing) error {
 	op := "recording which databases belong to the cloud"
-	if !snap.hasTable() {
+	if !snap.marking.Load() {
 		if err := exec(ctx, a.cfg, a.runs(), "CREATE DATABASE IF NOT EXISTS `"+OwnersDatabase+"` CHARACTER SET utf8mb4"); err != nil {
 			return a.fail(op, err, NoCreate)
 		}
 		if err := exec(ctx, a.cfg, a.runs(), createOwners); err != nil {
 			return a.fail(op, err, NoTable)
 		}
-		snap.madeTable()
+		snap.marking.Store(true)
 	}
 	var rows []string
 	var args []any

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -18,16 +19,17 @@ type Snapshot struct {
 	taken time.Time
 	// lower is true if the server keeps the names of databases in lower case.
 	lower bool
+	// marking is true if the table of the markers exists.
+	marking atomic.Bool
 
 	mu        sync.Mutex
 	databases map[string]bool
 	accounts  map[string]map[string]credential
 	// passwords holds those that accounts were given, or proved to have, since the snapshot was taken.
 	passwords map[string]string
-	// owners holds the markers; marking is true if their table exists; blocked holds what a Claim could not get.
+	// owners holds the markers; blocked holds what a Claim could not get.
 	owners  map[thing]Owner
 	blocked map[thing]obstacle
-	marking bool
 	// grants holds the databases on which an account has all privileges, as mysql.db names them; nil until needed.
 	grants map[UserHost]map[string]bool
 }
@@ -58,10 +60,10 @@ func (a *Admin) Snapshot(ctx context.Context) (*Snapshot, error) {
 	if err != nil {
 		return nil, a.fail("listing accounts", err, NoCreateUser)
 	}
-	if s.owners, s.marking, err = a.owners(ctx); err != nil {
-		return nil, err
-	}
-	return s, nil
+	owners, marking, err := a.owners(ctx)
+	s.owners = owners
+	s.marking.Store(marking)
+	return s, err
 }
 
 // normal returns the thing with its name as the server keeps it.
@@ -70,18 +72,6 @@ func (s *Snapshot) normal(t thing) thing {
 		t.name = s.key(t.name)
 	}
 	return t
-}
-
-func (s *Snapshot) hasTable() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.marking
-}
-
-func (s *Snapshot) madeTable() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.marking = true
 }
 
 func (s *Snapshot) owner(t thing) (Owner, bool) {
