@@ -13,7 +13,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/internal/nodefault"
 	"yunion.io/x/ocadm/internal/ui"
 	"yunion.io/x/ocadm/internal/workflow"
@@ -113,7 +112,7 @@ func (a *app) rotateCA(c *cobra.Command, f stepFlags, part rotateFlags) error {
 // that starts refuses even administrators until it is ready.
 func (a *app) beginRotation(ctx context.Context, h *host.Host, look bool) (*rotation.Rotation, error) {
 	n, err := rotation.Begin(ctx, h)
-	if err != nil && len(finding.Of(err)) == 0 {
+	if err != nil {
 		err = noCluster(err)
 	}
 	if look || !silentAPI(err) {

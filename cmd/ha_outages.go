@@ -64,11 +64,8 @@ func (a *app) testHA(c *cobra.Command, cut string, f stepFlags) error {
 		return err
 	}
 	t, err := ha.Begin(ctx, h, func(why string) { fmt.Fprintln(a.Err, "waiting for the API server: "+why) })
-	if err != nil && len(finding.Of(err)) == 0 {
-		err = noCluster(err)
-	}
 	if err != nil {
-		return err
+		return noCluster(err)
 	}
 	if err := t.CutOff(ctx, cut); err != nil {
 		return err

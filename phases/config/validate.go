@@ -338,11 +338,8 @@ func (v *validation) cloud() {
 			v.add(key, fmt.Sprintf("%q is not a letter or digit (a to z) and then at most 63 letters, digits, '-', '_' and '.'", value))
 		}
 	}
-	for key, value := range map[string]string{"cloud.storageClass": c.StorageClass, "cloud.ingressClass": c.IngressClass} {
-		if value != "" {
-			v.check(key, NodeName(value))
-		}
-	}
+	v.check("cloud.storageClass", NodeName(cmp.Or(c.StorageClass, DefaultStorageClass)))
+	v.check("cloud.ingressClass", NodeName(cmp.Or(c.IngressClass, None)))
 	v.host("cloud.loadBalancerEndpoint", c.LoadBalancerEndpoint, "each service has its own")
 }
 
