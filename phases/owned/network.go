@@ -30,11 +30,6 @@ const CodeCannotLook = "OCA-9003"
 // bridge is the bridge of the CNI plugins to which the links of pods are attached.
 const bridge = "cni0"
 
-// podTables returns the nftables tables of kube-proxy and flannel.
-func podTables() []string {
-	return []string{"ip kube-proxy", "ip6 kube-proxy", "ip flannel-ipv4", "ip6 flannel-ipv6"}
-}
-
 // Network is the network state of the node's pods on this machine.
 type Network struct {
 	namespaces, links, tables []string
@@ -131,12 +126,13 @@ func (n *Network) lookForTables(ctx context.Context, h *host.Host, shared bool) 
 	if err != nil {
 		return cannotLook("packet rules", "nft list tables", h.Facts.OS.Install("nft"), err)
 	}
+	pods := []string{"ip kube-proxy", "ip6 kube-proxy", "ip flannel-ipv4", "ip6 flannel-ipv6"}
 	for line := range strings.Lines(res.Stdout) {
 		t, ok := strings.CutPrefix(strings.TrimSpace(line), "table ")
 		ofPortmap := strings.HasSuffix(t, " "+hostportTable)
 		switch {
 		case !ok:
-		case slices.Contains(podTables(), t), ofPortmap && !shared:
+		case slices.Contains(pods, t), ofPortmap && !shared:
 			n.tables = append(n.tables, t)
 		case ofPortmap:
 			rules, err := hostportRules(ctx, h, t)
