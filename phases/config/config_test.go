@@ -210,6 +210,7 @@ func TestErrorsNameFlagAndKey(t *testing.T) {
 		"long name":        {func(c *config.Config) { c.Cloud.Name = strings.Repeat("a", 31) }, "29 lower case"},
 		"region":           {func(c *config.Config) { c.Cloud.Region = "北京" }, "--region"},
 		"zone":             {func(c *config.Config) { c.Cloud.Zone = "a/b" }, "--zone"},
+		"long node name":   {func(c *config.Config) { c.Node.Name = strings.Repeat("a", 64) }, "1 to 63"},
 		"own database":     {func(c *config.Config) { c.Database.Host = "127.0.0.1" }, "--mysql-host (database.host): 127.0.0.1 is each machine itself"},
 		"own cloud":        {func(c *config.Config) { c.Cloud.LoadBalancerEndpoint = "localhost" }, "--load-balancer-endpoint"},
 		"cloud's port":     {func(c *config.Config) { c.Cloud.LoadBalancerEndpoint = "10.0.0.1:443" }, "without a port"},

@@ -87,7 +87,7 @@ func Hostname(s string) error {
 	last := ""
 	for label := range strings.SplitSeq(s, ".") {
 		if !dnsLabel.MatchString(strings.ToLower(label)) {
-			return fmt.Errorf("%q is not a host name: %q does not consist of letters, digits and inner hyphens", s, label)
+			return fmt.Errorf("%q is not a host name: %q does not consist of 1 to 63 letters, digits and inner hyphens", s, label)
 		}
 		last = label
 	}
@@ -104,7 +104,7 @@ func NodeName(s string) error {
 	}
 	for label := range strings.SplitSeq(s, ".") {
 		if !dnsLabel.MatchString(label) {
-			return fmt.Errorf("%q does not consist of lower case letters, digits and inner hyphens", label)
+			return fmt.Errorf("%q does not consist of 1 to 63 lower case letters, digits and inner hyphens", label)
 		}
 	}
 	return nil

@@ -331,7 +331,7 @@ func (v *validation) cloud() {
 		v.add("cloud.name", fmt.Sprintf("%q is not a letter and then at most 29 lower case letters, digits and inner hyphens", c.Name))
 	}
 	if !dnsLabel.MatchString(c.Namespace) {
-		v.add("cloud.namespace", fmt.Sprintf("%q does not consist of lower case letters, digits and inner hyphens", c.Namespace))
+		v.add("cloud.namespace", fmt.Sprintf("%q does not consist of 1 to 63 lower case letters, digits and inner hyphens", c.Namespace))
 	}
 	for key, value := range map[string]string{"cloud.region": c.Region, "cloud.zone": c.Zone} {
 		if !placeName.MatchString(value) {
