@@ -283,7 +283,8 @@ func podSignatures() []signature {
 		{"OCA-4016", regexp.MustCompile(`(?i)OOMKilled|out of memory|signal: killed`), "the kernel killed it for lack of memory", "free -m; dmesg | grep -i oom"},
 		{"OCA-4017", regexp.MustCompile(`(?i).*(?:failed to create (?:shim task|containerd task)|runc create failed|CreatePodSandbox[^:]*): ?(.{0,200})`),
 			"the runtime cannot start containers: %s", "journalctl -u containerd -n 50"},
-		{"OCA-4018", regexp.MustCompile(`(?i)unknown flag: (\S+)`), "it does not support the flag %s", "correct the patch in " + PatchesDir + " that contains it, or compare --kubernetes-version with the image; then run the same command again"},
+		{"OCA-4018", regexp.MustCompile(`(?i)unknown flag: (\S+)`), "it does not support the flag %s",
+			"correct the patch in " + PatchesDir + " that contains it, or compare --kubernetes-version with the image; then run the same command again"},
 		{"OCA-4019", regexp.MustCompile(`unable to transform key`), "Secrets in etcd are encrypted with a key that its API server does not have",
 			"copy the encryption configuration, and the patch in " + PatchesDir + " that names it, from another control-plane node; then run the same command again"},
 	}
