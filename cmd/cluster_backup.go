@@ -150,7 +150,7 @@ func newBackupList(a *app) *cobra.Command {
 				return err
 			}
 			if in == "" {
-				return f.within(c.Context(), requestTimeout, func(ctx context.Context, k8s client.WithWatch) error {
+				return f.withCloud(c, func(ctx context.Context, k8s client.WithWatch) error {
 					history, err := cluster.Backups(ctx, k8s, f.key())
 					if err != nil {
 						return err

@@ -238,7 +238,7 @@ func newUpgradeNode(a *app) *cobra.Command {
 
 func (a *app) upgradeNode(c *cobra.Command, h *host.Host, f upgradeFlags) error {
 	ctx := c.Context()
-	u := &upgrade.Upgrade{Host: h, ControlPlane: kubernetes.IsControlPlane(h), Drain: f.drain}
+	u := &upgrade.Upgrade{Host: h, ControlPlane: kubernetes.IsControlPlane(h), Drain: f.drain, Reconfigure: f.reconfigure}
 	var err error
 	if u.ControlPlane {
 		if err := a.recoverAPI(ctx, h, f.stepFlags); err != nil {
@@ -258,7 +258,6 @@ func (a *app) upgradeNode(c *cobra.Command, h *host.Host, f upgradeFlags) error 
 	if err := upgrade.Begin(ctx, u, version, version); err != nil {
 		return kube.Explain(err)
 	}
-	u.Record.Reconfigure = u.Record.Reconfigure || f.reconfigure
 	switch {
 	case u.Record.First:
 		return finding.New("OCA-4514", "Another upgrade of this machine is not complete", "ocadm upgrade apply was interrupted here",

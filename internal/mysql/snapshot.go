@@ -61,9 +61,12 @@ func (a *Admin) Snapshot(ctx context.Context) (*Snapshot, error) {
 		return nil, a.fail("listing accounts", err, NoCreateUser)
 	}
 	owners, marking, err := a.owners(ctx)
+	if err != nil {
+		return nil, err
+	}
 	s.owners = owners
 	s.marking.Store(marking)
-	return s, err
+	return s, nil
 }
 
 // normal returns the thing with its name as the server keeps it.

@@ -213,6 +213,10 @@ func TestErrorsNameFlagAndKey(t *testing.T) {
 		"long node name":   {func(c *config.Config) { c.Node.Name = strings.Repeat("a", 64) }, "1 to 63"},
 		"own database":     {func(c *config.Config) { c.Database.Host = "127.0.0.1" }, "--mysql-host (database.host): 127.0.0.1 is each machine itself"},
 		"own cloud":        {func(c *config.Config) { c.Cloud.LoadBalancerEndpoint = "localhost" }, "--load-balancer-endpoint"},
+		"own machine":      {func(c *config.Config) { c.Database.Host = "localhost.localdomain" }, "each machine itself"},
+		"own IPv6":         {func(c *config.Config) { c.Database.Host = "::1" }, "each machine itself"},
+		"own mapped":       {func(c *config.Config) { c.Database.Host = "::ffff:127.0.0.1" }, "each machine itself"},
+		"no address":       {func(c *config.Config) { c.Database.Host = "0.0.0.0" }, "each machine itself"},
 		"cloud's port":     {func(c *config.Config) { c.Cloud.LoadBalancerEndpoint = "10.0.0.1:443" }, "without a port"},
 		"storage class":    {func(c *config.Config) { c.Cloud.StorageClass = "My_Class" }, "--storage-class"},
 	} {

@@ -120,16 +120,16 @@ func (v *validation) endpoint(key, value string) {
 	v.check(key, err)
 }
 
-// host checks a host that pods reach, without a port. port says where that is.
+// host checks a host that pods reach. port says which setting has the port.
 func (v *validation) host(key, value, port string) {
 	host, _, err := SplitEndpoint(value, DefaultPort)
-	a, name := netip.ParseAddr(value)
+	address, notAddress := netip.ParseAddr(value)
 	switch {
 	case err != nil:
 		v.check(key, err)
-	case name != nil && !strings.EqualFold(host, value):
+	case notAddress != nil && !strings.EqualFold(host, value):
 		v.add(key, "it is a host without a port; "+port)
-	case strings.EqualFold(host, "localhost"), a.IsLoopback(), a.IsUnspecified():
+	case strings.HasPrefix(strings.ToLower(host)+".", "localhost."), address.Unmap().IsLoopback(), address.IsUnspecified():
 		v.add(key, host+" is each machine itself; give an address that pods and other nodes reach")
 	}
 }

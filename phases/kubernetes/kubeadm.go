@@ -11,11 +11,12 @@ import (
 	"crypto/sha256"
 	"fmt"
 	"path"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
 	"time"
+
+	"k8s.io/kubernetes/cmd/kubeadm/app/constants"
 
 	"yunion.io/x/ocadm/internal/exec"
 	"yunion.io/x/ocadm/internal/kube"
@@ -184,7 +185,8 @@ func noProxy() (env []string) {
 // For each phase of kubeadm that succeeded, the ledger has the digest of kubeadm's input. A phase is done while that digest is current and its outputs exist
 // (docs/decisions/0017-when-a-kubeadm-phase-is-done.md).
 
-// digest returns the digest of kubeadm's configuration on this node, of ocadm's patches, and of an administrator's patches for the static pods that a phase writes.
+// digest returns the digest of kubeadm's configuration on this node, of ocadm's patches, and of an administrator's patches for the static pods, other than etcd,
+// that a phase writes.
 // It excludes tokens, which change nothing that a phase makes, and the role of a joined node that becomes a compute node: its phase labels the node, and kubeadm
 // refuses to join a node again that is Ready.
 func digest(h *host.Host, role Role, writes ...string) (string, error) {
@@ -211,15 +213,12 @@ func digestAs(h *host.Host, role Role, compute bool, writes ...string) (string, 
 	}
 	input := [][]byte{doc, KubeletPatch(&c), dns}
 	for _, w := range writes {
-		if path.Dir(w) != manifestsDir {
+		if path.Dir(w) != manifestsDir || w == manifest(constants.Etcd) { // kubeadm would write another member list for an etcd that runs
 			continue
 		}
-		patches, err := filepath.Glob(h.Files.Path(path.Join(PatchesDir, strings.TrimSuffix(path.Base(w), ".yaml")+"*"))) // sorted
-		if err != nil {
-			return "", fmt.Errorf("listing the patches of %s: %w", w, err)
-		}
-		for _, p := range patches {
-			input = append(input, []byte(path.Base(p)+h.Files.Text(path.Join(PatchesDir, path.Base(p)))))
+		target := path.Join(PatchesDir, strings.TrimSuffix(path.Base(w), ".yaml"))
+		for _, p := range h.Files.Glob(target+"*.yaml", target+"*.json") { // kubeadm ignores other files
+			input = append(input, []byte(p+h.Files.Text(p)))
 		}
 	}
 	return fmt.Sprintf("%x", sha256.Sum256(bytes.Join(input, []byte("\n---\n"))))[:16], nil

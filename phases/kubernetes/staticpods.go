@@ -206,7 +206,7 @@ func staticContainers(ctx context.Context, h *host.Host, names []string) (map[st
 	return out, nil
 }
 
-// stalePods returns the static pods that have a former manifest, unless the API server is ready: the kubelet then replaces them by itself.
+// stalePods returns the static pods that still run with an earlier manifest. While the API server is ready, it returns none: the kubelet replaces them by itself.
 func stalePods(ctx context.Context, h *host.Host) ([]string, error) {
 	if probeKubelet(ctx, h) != "" || probeAPIServer(ctx, h) == "" {
 		return nil, nil

@@ -34,7 +34,7 @@ func waitControlPlanePhase() host.Phase {
 	return host.Phase{
 		Name: "wait-control-plane", Short: "Wait for the control plane to answer", After: []string{"kubelet-start", "etcd", "control-plane"},
 		Phases: slices.Concat([]host.Phase{
-			stalePodsPhase(),
+			after(stalePodsPhase(), "wait-control-plane/kubelet"),
 			waitPhase("kubelet", "Wait for the kubelet", probeKubelet, always(hopelessKubelet), diagnoseKubelet),
 			waitPhase("apiserver-listening", "Wait for the API server's first answer", probeAPIServerSpeaks, hopelessAPIServer,
 				diagnosePod(constants.KubeAPIServer, constants.Etcd)),
@@ -50,10 +50,10 @@ func waitControlPlanePhase() host.Phase {
 // knows, whatever their manifests say by now.
 func stalePodsPhase() host.Phase {
 	return host.Phase{
-		Name: "static-pods", Short: "Restart static pods that have a former manifest and no API server", After: []string{}, Timeout: staticPodTimeout,
+		Name: "static-pods", Short: "Restart static pods that still run with an earlier manifest", After: []string{}, Timeout: staticPodTimeout,
 		Run: func(ctx context.Context, h *host.Host, r workflow.Reporter) error {
 			stale, err := stalePods(ctx, h)
-			if err != nil {
+			if err != nil || len(stale) == 0 {
 				return err
 			}
 			if err := StopStaticPods(ctx, h, r, stale...); err != nil {

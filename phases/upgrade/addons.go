@@ -39,7 +39,7 @@ func MayUpgradeAddons(ctx context.Context, h *host.Host, c client.Client) (findi
 	}
 	if before != nil {
 		return finding.List{finding.New("OCA-4514", "An upgrade of this machine is not complete", "it was started at "+before.Begun.Format(time.RFC3339),
-			"ocadm upgrade plan shows how it continues")}, nil
+			"continue it: ocadm upgrade node, or apply on the node where that was interrupted; ocadm upgrade plan shows the state of all nodes")}, nil
 	}
 	var nodes corev1.NodeList
 	if err := c.List(ctx, &nodes); err != nil {

@@ -227,3 +227,31 @@ func TestBeginAfterLeftovers(t *testing.T) {
 		t.Errorf("%+v, %v", r, err)
 	}
 }
+
+// A record whose static pods are no longer compared must be completed before patches are applied. Otherwise an interrupted run goes on.
+func TestBeginReconfigure(t *testing.T) {
+	k := fake.NewClientBuilder().WithObjects(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node1"},
+		Status: corev1.NodeStatus{NodeInfo: corev1.NodeSystemInfo{KubeletVersion: target}}}).Build()
+	for name, c := range map[string]struct {
+		before          *Record
+		flag            bool
+		code            string
+		wantReconfigure bool
+	}{
+		"new":                     {nil, true, "", true},
+		"without the flag":        {nil, false, "", false},
+		"interrupted":             {&Record{From: target, To: target, Reconfigure: true}, true, "", true},
+		"continued without it":    {&Record{From: target, To: target, Reconfigure: true, Committed: true}, false, "", true},
+		"interrupted at its end":  {&Record{From: target, To: target, Reconfigure: true, Committed: true}, true, "OCA-4514", true},
+		"after an upgrade's pods": {&Record{From: old, To: target, Committed: true}, true, "OCA-4514", true},
+	} {
+		h := machine(t)
+		if c.before != nil {
+			require.NoError(t, c.before.save(h))
+		}
+		u := &Upgrade{Host: h, K: k, ControlPlane: true, Reconfigure: c.flag}
+		if err := Begin(t.Context(), u, target, target); code(err) != c.code || u.Record.Reconfigure != c.wantReconfigure {
+			t.Errorf("%s: %v, %+v", name, err, u.Record)
+		}
+	}
+}

@@ -70,8 +70,10 @@ func snapshotStep() Step {
 func drainStep() Step {
 	return Step{
 		Name: "drain", Short: "Move the pods of this node to others", Timeout: drainTimeout,
-		Skip:  workflow.SkipIf("no --drain: pods keep running", func(u *Upgrade) bool { return !u.Drain }),
-		Check: func(ctx context.Context, u *Upgrade) (bool, error) { return kubeletIs(ctx, u, u.Record.To) == "", nil },
+		Skip: workflow.SkipIf("no --drain: pods keep running", func(u *Upgrade) bool { return !u.Drain }),
+		Check: func(ctx context.Context, u *Upgrade) (bool, error) {
+			return !u.Record.Reconfigure && kubeletIs(ctx, u, u.Record.To) == "", nil
+		},
 		Plan: func(ctx context.Context, u *Upgrade) ([]string, error) {
 			return removal.Evictions(ctx, u.K, u.Host.Config.Node.Name)
 		},

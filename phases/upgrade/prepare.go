@@ -131,12 +131,18 @@ func Begin(ctx context.Context, u *Upgrade, cluster, version string) error {
 	}
 	if before != nil && before.To == version {
 		u.Record = *before
+		u.Record.Reconfigure = before.Reconfigure || u.Reconfigure
+		if u.Reconfigure && before.Committed { // its static pods are not compared again
+			return finding.New("OCA-4514", "Another upgrade of this machine is not complete", "it was started at "+before.Begun.Format(time.RFC3339),
+				"ocadm upgrade node, which completes it; then run the same command again")
+		}
 		return nil
 	}
 	switch {
 	case before == nil || before.nothingDone(u.Host):
 	case semver.Compare(version, before.To) > 0:
 		u.Record = before.supersede(version)
+		u.Record.Reconfigure = u.Reconfigure
 		return nil
 	default:
 		return finding.New("OCA-4514", "Another upgrade of this machine is not complete", fmt.Sprintf("its target is Kubernetes %s, and %s is older", before.To, version),
@@ -146,7 +152,7 @@ func Begin(ctx context.Context, u *Upgrade, cluster, version string) error {
 	if err := u.K.Get(ctx, client.ObjectKey{Name: u.Host.Config.Node.Name}, &n); err != nil {
 		return fmt.Errorf("reading this node: %w", err)
 	}
-	u.Record = Record{From: n.Status.NodeInfo.KubeletVersion, To: version, Begun: time.Now().UTC()}
+	u.Record = Record{From: n.Status.NodeInfo.KubeletVersion, To: version, Begun: time.Now().UTC(), Reconfigure: u.Reconfigure}
 	return nil
 }
 

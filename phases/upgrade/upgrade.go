@@ -31,6 +31,8 @@ type Upgrade struct {
 	Alone bool
 	// Drain first moves the pods away from the node.
 	Drain bool
+	// Reconfigure applies the patches and settings to a node that has the version.
+	Reconfigure bool
 
 	release func()
 }
