@@ -317,6 +317,7 @@ func (u *upgraded) end(t *testing.T) {
 func (u *upgraded) reconfigured(t *testing.T) {
 	const patch = "/etc/ocadm/patches/kube-scheduler+json.yaml"
 	command := []string{scenario.Ocadm, "upgrade", "node", "--reconfigure", "--yes"}
+	u.before = u.pods(t) // those of the drained worker have moved
 	for _, c := range []struct{ flag, code string }{{"--v=1", ""}, {"--no-such-flag", "OCA-4507"}} {
 		u.must(t, "sh", "-c", fmt.Sprintf(`printf -- '- op: add\n  path: /spec/containers/0/command/-\n  value: %s\n' > %s`, c.flag, patch))
 		out, err := u.quietly(t, 1, command...)
