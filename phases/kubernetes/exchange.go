@@ -256,10 +256,15 @@ func newerThanManifest(ctx context.Context, h *host.Host, name string) string {
 	switch {
 	case c == nil:
 		return "it does not run"
-	case created(c).Before(st.ModTime()) && st.ModTime().Before(time.Now()): // later ones are of a clock that was ahead
+	case precedes(c, st.ModTime()):
 		return "the kubelet has not replaced it yet"
 	}
 	return ""
+}
+
+// precedes reports whether a container was created before its manifest was written. It is unknown, and thus false, if the clock was ahead when it was written.
+func precedes(c *cri.Container, written time.Time) bool {
+	return created(c).Before(written) && written.Before(time.Now())
 }
 
 func created(c *cri.Container) time.Time { return time.Unix(0, c.GetCreatedAt()) }

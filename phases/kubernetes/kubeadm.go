@@ -185,10 +185,8 @@ func noProxy() (env []string) {
 // For each phase of kubeadm that succeeded, the ledger has the digest of kubeadm's input. A phase is done while that digest is current and its outputs exist
 // (docs/decisions/0017-when-a-kubeadm-phase-is-done.md).
 
-// digest returns the digest of kubeadm's configuration on this node, of ocadm's patches, and of an administrator's patches for the static pods, other than etcd,
-// that a phase writes.
-// It excludes tokens, which change nothing that a phase makes, and the role of a joined node that becomes a compute node: its phase labels the node, and kubeadm
-// refuses to join a node again that is Ready.
+// digest returns the digest of kubeadm's configuration on this node, of ocadm's patches, and of manifestPatches. It excludes tokens, which change nothing that a
+// phase makes, and the role of a joined node that becomes a compute node: its phase labels the node, and kubeadm refuses to join a node again that is Ready.
 func digest(h *host.Host, role Role, writes ...string) (string, error) {
 	return digestAs(h, role, h.Config.Node.EnableHostAgent && role == ControlPlane, writes...)
 }
@@ -211,17 +209,23 @@ func digestAs(h *host.Host, role Role, compute bool, writes ...string) (string, 
 	if err != nil {
 		return "", fmt.Errorf("rendering the patch of CoreDNS: %w", err)
 	}
-	input := [][]byte{doc, KubeletPatch(&c), dns}
+	input := append([][]byte{doc, KubeletPatch(&c), dns}, manifestPatches(h, writes)...)
+	return fmt.Sprintf("%x", sha256.Sum256(bytes.Join(input, []byte("\n---\n"))))[:16], nil
+}
+
+// manifestPatches returns an administrator's patches for the static pods that a phase writes. It omits etcd's: to apply them, kubeadm would also write another
+// member list for an etcd that runs.
+func manifestPatches(h *host.Host, writes []string) (out [][]byte) {
 	for _, w := range writes {
-		if path.Dir(w) != manifestsDir || w == manifest(constants.Etcd) { // kubeadm would write another member list for an etcd that runs
+		if path.Dir(w) != manifestsDir || w == manifest(constants.Etcd) {
 			continue
 		}
 		target := path.Join(PatchesDir, strings.TrimSuffix(path.Base(w), ".yaml"))
 		for _, p := range h.Files.Glob(target+"*.yaml", target+"*.json") { // kubeadm ignores other files
-			input = append(input, []byte(p+h.Files.Text(p)))
+			out = append(out, []byte(p+h.Files.Text(p)))
 		}
 	}
-	return fmt.Sprintf("%x", sha256.Sum256(bytes.Join(input, []byte("\n---\n"))))[:16], nil
+	return out
 }
 
 // finished reports whether a phase succeeded with the current configuration, and whether it succeeded with another one.

@@ -217,16 +217,15 @@ func stalePods(ctx context.Context, h *host.Host) ([]string, error) {
 
 // olderThanManifests returns the static pods whose last container was created before their manifest was written.
 func olderThanManifests(h *host.Host, list []*cri.Container) []string {
-	last := map[string]time.Time{}
+	last := map[string]*cri.Container{}
 	for _, c := range list {
-		if pod := c.GetLabels()[podNameLabel]; created(c).After(last[pod]) {
-			last[pod] = created(c)
+		if pod := c.GetLabels()[podNameLabel]; last[pod] == nil || created(c).After(created(last[pod])) {
+			last[pod] = c
 		}
 	}
 	return lists.Filter(StaticPods(), func(name string) bool {
-		at, ran := last[name+"-"+h.Config.Node.Name]
-		written := newest(h, manifest(name))
-		return ran && at.Before(written) && written.Before(time.Now()) // later ones are of a clock that was ahead
+		c, ran := last[name+"-"+h.Config.Node.Name]
+		return ran && precedes(c, newest(h, manifest(name)))
 	})
 }
 
